@@ -1,0 +1,5 @@
+//! Diagnosis: from causes to a verdict with evidence and advice.
+
+mod bottleneck;
+
+pub use bottleneck::Bottleneck;

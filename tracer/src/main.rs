@@ -1,0 +1,2 @@
+//! The `gpustall` command.
+fn main() {}
