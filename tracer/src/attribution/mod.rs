@@ -25,7 +25,7 @@ pub use totals::{Detail, Group, Totals, blocked_file};
 use crate::gpu::GpuActivity;
 use crate::host::Mount;
 use crate::timeline::Timeline;
-use crate::units::Pid;
+use crate::units::{GpuIndex, Pid};
 
 /// What explains the idle time of one GPU.
 #[derive(Debug)]
@@ -49,6 +49,9 @@ pub struct Attribution {
     pub gpus: Vec<GpuAttribution>,
     /// Sums over all GPUs.
     pub totals: Totals,
+    /// The whole recording explained as if it were one gap: what the feeder spent its time on. For recordings without
+    /// GPU evidence.
+    pub main_thread: Totals,
 }
 
 /// Explains the idle time of every GPU in `activity`.
@@ -66,5 +69,11 @@ pub fn attribute(tl: &Timeline, mounts: &[Mount], activity: Vec<GpuActivity>) ->
         all.merge(&totals);
         gpus.push(GpuAttribution { gpu, usage, totals });
     }
-    Attribution { roles, around, gpus, totals: all }
+    let mut main_thread = Totals::default();
+    if gpus.is_empty() {
+        let (start, end) = tl.span;
+        let segments = walker.explain(roles.feeder, start, end);
+        main_thread.add(tl, &roles, ExplainedGap { gpu: GpuIndex(0), start, end, idle: end.since(start), segments });
+    }
+    Attribution { roles, around, gpus, totals: all, main_thread }
 }

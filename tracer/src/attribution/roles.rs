@@ -62,9 +62,9 @@ impl Roles {
         self.first_delivery.get(ix.0 as usize).copied().flatten()
     }
 
-    /// Number of worker processes or threads.
-    pub fn workers(&self) -> usize {
-        self.of.iter().filter(|r| **r == Role::Worker).count()
+    /// Whether any thread has this role.
+    pub fn of_any(&self, role: Role) -> bool {
+        self.of.contains(&role)
     }
 }
 
