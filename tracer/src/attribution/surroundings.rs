@@ -1,7 +1,7 @@
 //! What the host was doing around a moment, and what kind of storage a file lies on.
 
 use crate::events::FileRef;
-use crate::host::{FsKind, Mount, fs_kind_of_magic, fs_kind_of_type};
+use crate::host::{FsKind, Mount, fs_kind, fs_kind_of_magic};
 use crate::timeline::Timeline;
 use crate::units::{DevId, MonoNs};
 use std::collections::HashMap;
@@ -22,7 +22,9 @@ impl Surroundings {
     pub fn new(timeline: &Timeline, mounts: &[Mount]) -> Surroundings {
         let mut s = Surroundings { mounts: mounts.to_vec(), ..Surroundings::default() };
         for m in mounts {
-            s.kinds.insert(m.dev, fs_kind_of_type(&m.fs_type));
+            if let Some(kind) = fs_kind(&m.fs_type) {
+                s.kinds.insert(m.dev, kind);
+            }
         }
         // The longest mount point first, so that the first prefix found is the right one.
         s.mounts.sort_by_key(|m| std::cmp::Reverse(m.point.len()));
@@ -56,10 +58,10 @@ impl Surroundings {
     pub fn kind_of(&self, file: &FileRef) -> FsKind {
         match fs_kind_of_magic(file.magic) {
             // FUSE and overlay have one magic for many file systems; the mount's type tells more.
-            FsKind::Local | FsKind::UserSpace => {
-                self.kinds.get(&file.dev).copied().unwrap_or(fs_kind_of_magic(file.magic))
+            general @ (None | Some(FsKind::Local | FsKind::UserSpace)) => {
+                self.kinds.get(&file.dev).copied().or(general).unwrap_or(FsKind::Local)
             }
-            known => known,
+            Some(known) => known,
         }
     }
 
@@ -69,7 +71,7 @@ impl Surroundings {
             path.strip_prefix(m.point.as_str())
                 .is_some_and(|rest| m.point == "/" || rest.is_empty() || rest.starts_with('/'))
         };
-        self.mounts.iter().find(under).map_or(FsKind::Local, |m| fs_kind_of_type(&m.fs_type))
+        self.mounts.iter().find(under).and_then(|m| fs_kind(&m.fs_type)).unwrap_or(FsKind::Local)
     }
 }
 
