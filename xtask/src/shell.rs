@@ -2,7 +2,7 @@
 //! failures that name the command.
 
 use std::env;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -105,6 +105,33 @@ pub fn as_root(program: &str) -> Result<Command> {
     let mut sudo = command("sudo");
     sudo.arg(program);
     Ok(sudo)
+}
+
+/// Runs a program of this workspace as root with the caller's PATH and Rust directories, which sudo would replace.
+pub fn as_root_with_environment(program: &Path) -> Result<Command> {
+    if is_root() {
+        return Ok(command(program));
+    }
+    let mut sudo = as_root("env")?;
+    for name in ["PATH", "CARGO_HOME", "RUSTUP_HOME", "CARGO_TARGET_DIR", "RUST_BACKTRACE", "TERM", "NO_COLOR"] {
+        if let Some(value) = env::var_os(name) {
+            let mut pair = OsString::from(name);
+            pair.push("=");
+            pair.push(value);
+            sudo.arg(pair);
+        }
+    }
+    sudo.arg(program);
+    Ok(sudo)
+}
+
+/// Where cargo puts what it builds for this workspace.
+pub fn target_dir() -> Result<PathBuf> {
+    let text = output(cargo().args(["metadata", "--locked", "--no-deps", "--format-version=1"]))?;
+    let metadata: serde_json::Value =
+        serde_json::from_str(&text).context("cannot parse what `cargo metadata` printed")?;
+    let dir = metadata["target_directory"].as_str().context("`cargo metadata` names no target directory")?;
+    Ok(PathBuf::from(dir))
 }
 
 /// The command line as a person would type it.
