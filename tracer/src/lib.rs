@@ -13,4 +13,5 @@ pub mod gpu;
 pub mod host;
 pub mod recording;
 pub mod report;
+pub mod timeline;
 pub mod units;
