@@ -179,10 +179,8 @@ impl Page {
 fn fitting(columns: &[Column], widths: &[usize], width: usize) -> Vec<usize> {
     let mut kept: Vec<usize> = (0..columns.len()).collect();
     loop {
-        let needed: usize = kept
-            .iter()
-            .map(|&i| GUTTER + if columns[i].flex { widths[i].min(MIN_FLEX) } else { widths[i] })
-            .sum();
+        let needed: usize =
+            kept.iter().map(|&i| GUTTER + if columns[i].flex { widths[i].min(MIN_FLEX) } else { widths[i] }).sum();
         let drop = kept.iter().copied().filter(|&i| columns[i].rank > 0).max_by_key(|&i| columns[i].rank);
         match drop {
             Some(i) if needed > width => kept.retain(|&k| k != i),
@@ -196,7 +194,8 @@ pub(super) fn bar(share: f64, cells: usize) -> String {
     // NaN becomes 0.
     let eighths = (share.clamp(0.0, 1.0) * cells as f64 * 8.0).round() as usize;
     let mut out = "█".repeat(eighths / 8);
-    if let Some(part) = [None, Some('▏'), Some('▎'), Some('▍'), Some('▌'), Some('▋'), Some('▊'), Some('▉')][eighths % 8] {
+    if let Some(part) = [None, Some('▏'), Some('▎'), Some('▍'), Some('▌'), Some('▋'), Some('▊'), Some('▉')][eighths % 8]
+    {
         out.push(part);
     }
     out
