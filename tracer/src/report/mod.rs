@@ -1,8 +1,20 @@
 //! The report: one model, printed as text for people and as JSON for programs.
 
+mod escape;
+mod json;
 mod model;
+pub mod tables;
+mod text;
+mod words;
+
+#[cfg(test)]
+mod fixtures;
+
+pub use escape::printable;
+pub use json::to_json;
 
 pub use model::{
     CauseShare, ChainLink, Competitor, DeviceReport, Gap, GapGroup, GpuReport, HistogramSummary, HotImage, Overhead,
     PathWait, RecordingInfo, Report, SCHEMA, TargetInfo, ThreadReport, TopWait,
 };
+pub use text::render;
