@@ -1,1 +1,5 @@
 //! Helpers shared by the integration tests.
+
+mod standin;
+
+pub use standin::standin_nvml;
