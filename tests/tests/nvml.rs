@@ -1,8 +1,10 @@
 //! The promise: what NVML says of a GPU is recorded as it was, on the right clock, through every quirk of the driver's
 //! interface. The real wrapper loads the stand-in library here.
+#![allow(clippy::unwrap_used, reason = "a test's helpers fail the test, too")]
 
 use gpustall::events::{GpuDevice, GpuProcess, GpuState, GpuWindow};
-use gpustall::gpu::{busy_line, read_clocks};
+use gpustall::gpu::busy_line;
+use gpustall::host::clocks;
 use gpustall::units::{GpuIndex, MonoNs, Nanos, Pid};
 use gpustall_tests::standin_nvml;
 use serde::de::DeserializeOwned;
@@ -21,7 +23,7 @@ impl Plan {
     /// Times of `busy` are milliseconds from a start one second ahead, in which the watching program gets going.
     fn new(busy: &[(u32, u64, u64)]) -> Plan {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let start = read_clocks().mono + Nanos::from_millis(1_000);
+        let start = clocks().mono + Nanos::from_millis(1_000);
         let mut text = String::new();
         for &(gpu, from, to) in busy {
             text += &busy_line(start + Nanos::from_millis(from), GpuIndex(gpu), true);
@@ -34,7 +36,7 @@ impl Plan {
     /// Watches until `ms` after the start at least.
     fn watch_until(&self, ms: u64, env: &[(&str, &str)]) -> Child {
         watch(
-            self.at(ms).since(read_clocks().mono).secs(),
+            self.at(ms).since(clocks().mono).secs(),
             &[env, &[("BUSY", self.file.path().to_str().unwrap())]].concat(),
         )
     }
@@ -235,6 +237,20 @@ fn what_a_board_does_not_support_is_absent_not_zero() {
 }
 
 #[test]
+fn a_slow_driver_is_asked_less_often_and_loses_no_utilization() {
+    let plan = Plan::new(&duty(0, 70, 0, 3_000));
+    let seen = Seen::of(plan.watch_until(3_400, &[("DELAY_MS", "20")]));
+    let (covered, busy) = covered_and_busy(&seen.windows(0), plan.at(100), plan.at(2_900));
+    assert!(covered > 2_780.0 && (100.0 * busy / covered - 70.0).abs() < 3.0, "{busy} of {covered} ms");
+    // Its state takes nine calls of 20 ms: at a fifth of the time, about one state a second.
+    let states: Vec<GpuState> = seen.all("state");
+    let apart: Vec<f64> = states.windows(2).map(|s| s[1].time.since(s[0].time).millis()).collect();
+    // The last one is read because the recording ends.
+    let (_, apart) = apart.split_last().unwrap();
+    assert!(!apart.is_empty() && apart.iter().all(|ms| *ms > 600.0), "{apart:?}");
+}
+
+#[test]
 fn a_split_gpu_says_that_it_has_no_utilization() {
     let plan = Plan::new(&[(0, 0, 2_000)]);
     let seen = Seen::of(plan.watch_until(500, &[("MIG", "1")]));
@@ -282,7 +298,7 @@ fn a_busy_file_written_while_it_is_read_is_seen_as_it_grows() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     let child = watch(2.0, &[("BUSY", file.path().to_str().unwrap()), ("CLOCK", "mono")]);
     // Half a line first; the rest of it, later, completes it.
-    let start = read_clocks().mono;
+    let start = clocks().mono;
     let line = busy_line(start, GpuIndex(0), true);
     let (head, tail) = line.split_at(10);
     file.write_all(head.as_bytes()).unwrap();

@@ -33,6 +33,7 @@ fn with_gpu(device: nvmlDevice_t, call: impl FnOnce(&Library, u32, Now) -> nvmlR
     if gpu >= library.config.gpus {
         return INVALID;
     }
+    std::thread::sleep(library.config.delay);
     library.busy.update();
     let now = Now::read(library.config.clock);
     call(library, gpu, now)

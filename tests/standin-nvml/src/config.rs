@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Clock of the sample stamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,7 @@ pub(crate) struct Config {
     pub absurd: bool,
     pub frozen: bool,
     pub unsupported: BTreeSet<String>,
+    pub delay: Duration,
     pub init_error: u32,
 }
 
@@ -64,6 +66,7 @@ impl Config {
             absurd: flag("ABSURD"),
             frozen: flag("FROZEN"),
             unsupported: list(get("UNSUPPORTED")).collect(),
+            delay: Duration::from_millis(get("DELAY_MS").and_then(|v| v.parse().ok()).unwrap_or(0).min(1_000)),
             init_error: get("INIT_ERROR").and_then(|v| v.parse().ok()).unwrap_or(0),
         }
     }

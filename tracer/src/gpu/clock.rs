@@ -1,7 +1,7 @@
-//! Clocks: reading all three at once, and telling which of them a driver stamps its samples with.
+//! Which clock a driver stamps its samples with.
 
 use crate::recording::ClockReading;
-use crate::units::{BootNs, MonoNs, WallNs};
+use crate::units::MonoNs;
 
 /// A stamp may lie this far ahead of a reading taken just after the call that returned it: two clocks cannot be read at
 /// the same instant, and drivers round.
@@ -10,24 +10,6 @@ const AHEAD_US: i64 = 50_000;
 /// A sampling driver's newest stamp is at most one period (1 s) and a call old. What is older than this comes from a
 /// buffer that the driver no longer fills, and says nothing about its clock.
 const STALE_US: i64 = 10_000_000;
-
-/// Reads the three clocks together. A clock that cannot be read (none on Linux) is 0.
-pub fn read_clocks() -> ClockReading {
-    ClockReading {
-        mono: MonoNs(read(libc::CLOCK_MONOTONIC)),
-        wall: WallNs(read(libc::CLOCK_REALTIME)),
-        boot: BootNs(read(libc::CLOCK_BOOTTIME)),
-    }
-}
-
-fn read(clock: libc::clockid_t) -> u64 {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `t` is a valid timespec that outlives the call.
-    if unsafe { libc::clock_gettime(clock, &mut t) } != 0 {
-        return 0;
-    }
-    (t.tv_sec.max(0) as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_nsec.max(0) as u64)
-}
 
 /// The clock of a driver's sample stamps. NVML only says "CPU time in µs": most drivers use the wall clock, some the time
 /// since boot.
@@ -87,6 +69,7 @@ impl StampClock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::{BootNs, WallNs};
 
     /// Up for 5,000 s, of which 300 s suspended; the wall clock shows a day in 2025.
     fn now() -> ClockReading {
@@ -132,14 +115,5 @@ mod tests {
         assert_eq!(StampClock::Epoch.to_mono(1_000_000, &now()), None);
         assert_eq!(StampClock::Epoch.to_mono(1_750_000_003_600_000_000, &now()), None);
         assert_eq!(StampClock::Mono.to_mono(u64::MAX, &now()), None);
-    }
-
-    #[test]
-    fn the_clocks_run_and_agree_with_the_system() {
-        let (a, b) = (read_clocks(), read_clocks());
-        assert!(b.mono >= a.mono && a.mono.0 > 0);
-        assert!(b.boot >= a.boot && a.boot.0 >= a.mono.0);
-        let system = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
-        assert!(system.abs_diff(b.wall.0) < 1_000_000_000);
     }
 }

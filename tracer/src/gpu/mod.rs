@@ -11,7 +11,7 @@ mod thread;
 mod trace;
 mod windows;
 
-pub use clock::{StampClock, read_clocks};
+pub use clock::StampClock;
 pub use error::{GpuUnavailable, TraceError};
 pub use evidence::{Activity, BusyInterval, GpuActivity, GpuSource};
 pub use nvml::{DEFAULT_LIBRARY, NvmlSource};

@@ -1,19 +1,24 @@
 //! GPU evidence from the NVIDIA driver, through NVML.
 
-use super::clock::read_clocks;
 use super::driver::{self, Samples};
 use super::error::GpuUnavailable;
 use super::samples::WindowBuilder;
+use crate::host::clocks;
 use crate::events::{Event, GpuDevice, GpuWindow};
-use crate::recording::ClockReading;
 use crate::units::{GpuIndex, MonoNs, Nanos};
-use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::{Device, Nvml};
 use std::path::{Path, PathBuf};
 
 /// The library that every NVIDIA driver for Linux installs. (`libnvidia-ml.so`, the wrapper's default, comes only with
 /// development packages.)
 pub const DEFAULT_LIBRARY: &str = "libnvidia-ml.so.1";
+
+/// The state is read at every call, about, but no more often than this ...
+const STATE_EVERY: Nanos = Nanos(90_000_000);
+
+/// ... and for at most one part in so many of the time: it takes four times the calls that utilization takes, and can wait.
+const STATE_SHARE_ONE_IN: u64 = 5;
 
 /// Processes change rarely, and listing them is slow on some drivers.
 const PROCESSES_EVERY: Nanos = Nanos(1_000_000_000);
@@ -23,6 +28,7 @@ pub struct NvmlSource {
     nvml: Nvml,
     gpus: Vec<Watched>,
     notes: Vec<String>,
+    next_state: MonoNs,
     next_processes: MonoNs,
     /// Reused from call to call.
     windows: Vec<GpuWindow>,
@@ -48,7 +54,7 @@ impl NvmlSource {
         let nvml =
             Nvml::builder().lib_path(library.as_os_str()).init().map_err(|e| unavailable(e, library, lib.is_some()))?;
         let count = nvml.device_count().map_err(|e| init_failed(&e))?;
-        let now = read_clocks();
+        let now = clocks();
         let (mut gpus, mut notes) = (Vec::new(), Vec::new());
         for gpu in (0..count).map(GpuIndex) {
             match Watched::new(&nvml, gpu, now.mono) {
@@ -63,7 +69,7 @@ impl NvmlSource {
         if gpus.is_empty() {
             return Err(GpuUnavailable::NoGpu);
         }
-        Ok(NvmlSource { nvml, gpus, notes, next_processes: MonoNs(0), windows: Vec::new() })
+        Ok(NvmlSource { nvml, gpus, notes, next_state: MonoNs(0), next_processes: MonoNs(0), windows: Vec::new() })
     }
 
     /// The GPUs.
@@ -81,16 +87,28 @@ impl NvmlSource {
         self.nvml.sys_driver_version().ok()
     }
 
-    /// Asks every GPU, about ten times a second: new utilization windows, the state, and once a second its processes. The
-    /// calls take from microseconds to tens of milliseconds, so this is for a thread of its own (see [`super::spawn`]).
+    /// Asks every GPU, about ten times a second: new utilization windows, the state (more rarely where the driver is slow),
+    /// and once a second its processes. The calls take from microseconds to tens of milliseconds, so this is for a thread
+    /// of its own (see [`super::spawn`]).
     pub fn sample(&mut self, sink: &mut dyn FnMut(Event)) {
-        let now = read_clocks().mono;
-        let with_processes = now >= self.next_processes;
-        if with_processes {
-            self.next_processes = now + PROCESSES_EVERY;
+        let start = clocks().mono;
+        let mut rates = Vec::with_capacity(self.gpus.len());
+        for gpu in &mut self.gpus {
+            rates.push(gpu.utilization(&self.nvml, &mut self.windows));
+            gpu.flush(&mut self.windows, sink);
         }
-        for gpu in self.gpus.iter_mut().filter(|g| !g.lost) {
-            gpu.sample(&self.nvml, with_processes, &mut self.windows, sink);
+        if start < self.next_state {
+            return;
+        }
+        let state_start = clocks().mono;
+        let with_processes = start >= self.next_processes;
+        for (gpu, rates) in self.gpus.iter().zip(rates) {
+            gpu.state(&self.nvml, rates, with_processes, sink);
+        }
+        let cost = clocks().mono.since(state_start);
+        self.next_state = start + STATE_EVERY.max(Nanos(cost.0.saturating_mul(STATE_SHARE_ONE_IN)));
+        if with_processes {
+            self.next_processes = start + PROCESSES_EVERY;
         }
     }
 
@@ -131,33 +149,42 @@ impl Watched {
         Ok((watched, note))
     }
 
-    fn sample(&mut self, nvml: &Nvml, with_processes: bool, windows: &mut Vec<GpuWindow>, sink: &mut dyn FnMut(Event)) {
-        let gpu = self.device.gpu;
-        // A handle borrows from the library, so it is not kept; the driver finds it again in microseconds.
-        let device = match nvml.device_by_index(gpu.0) {
-            Ok(device) => device,
+    /// The GPU, unless it is gone. A handle borrows from the library, so it is not kept; the driver finds it again in
+    /// microseconds.
+    fn open<'a>(&self, nvml: &'a Nvml) -> Result<Option<Device<'a>>, NvmlError> {
+        if self.lost { Ok(None) } else { nvml.device_by_index(self.device.gpu.0).map(Some) }
+    }
+
+    /// New windows, and the current rates of GPU and memory.
+    fn utilization(&mut self, nvml: &Nvml, windows: &mut Vec<GpuWindow>) -> Option<(u32, u32)> {
+        let device = match self.open(nvml) {
+            Ok(device) => device?,
             Err(NvmlError::GpuLost) => {
-                log::warn!("GPU {gpu} fell off the bus: nothing more is recorded of it");
+                log::warn!("GPU {} fell off the bus: nothing more is recorded of it", self.device.gpu);
                 self.lost = true;
-                return;
+                return None;
             }
-            Err(_) => return,
+            Err(_) => return None,
         };
         if self.has_samples {
-            let last = self.builder.last_stamp(&read_clocks());
+            let last = self.builder.last_stamp(&clocks());
             match driver::samples(&device, last) {
                 // The clocks are read after the call, which may have blocked.
-                Samples::New(list) => self.builder.add_samples(&list, &read_clocks(), windows),
+                Samples::New(list) => self.builder.add_samples(&list, &clocks(), windows),
                 Samples::Nothing => {}
                 Samples::Unsupported => self.has_samples = false,
             }
         }
         let rates = if self.has_rates { driver::rates(&device) } else { None };
-        let ClockReading { mono: time, .. } = read_clocks();
         if let Some((busy, _)) = rates {
-            self.builder.add_rate(time, busy, windows);
+            self.builder.add_rate(clocks().mono, busy, windows);
         }
-        self.flush(windows, sink);
+        rates
+    }
+
+    fn state(&self, nvml: &Nvml, rates: Option<(u32, u32)>, with_processes: bool, sink: &mut dyn FnMut(Event)) {
+        let Ok(Some(device)) = self.open(nvml) else { return };
+        let (gpu, time) = (self.device.gpu, clocks().mono);
         sink(Event::GpuState(driver::state(gpu, time, nvml, &device, rates.map(|(_, memory)| memory))));
         if with_processes {
             driver::processes(gpu, time, &device).into_iter().map(Event::GpuProcess).for_each(sink);
