@@ -7,10 +7,13 @@
 //! `gpu`, `timeline`, `attribution`, `diagnosis`, `report`, `doctor`, `demo`, `cli`.
 
 pub mod attribution;
+pub mod demo;
 pub mod diagnosis;
 pub mod events;
 pub mod gpu;
 pub mod host;
+pub mod probe;
 pub mod recording;
 pub mod report;
+pub mod timeline;
 pub mod units;
