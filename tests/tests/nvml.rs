@@ -35,10 +35,7 @@ impl Plan {
 
     /// Watches until `ms` after the start at least.
     fn watch_until(&self, ms: u64, env: &[(&str, &str)]) -> Child {
-        watch(
-            self.at(ms).since(clocks().mono).secs(),
-            &[env, &[("BUSY", self.file.path().to_str().unwrap())]].concat(),
-        )
+        watch(self.at(ms).since(clocks().mono).secs(), &[env, &[("BUSY", self.file.path().to_str().unwrap())]].concat())
     }
 
     fn at(&self, ms: u64) -> MonoNs {

@@ -1,5 +1,6 @@
 //! The report: one model, printed as text for people and as JSON for programs.
 
+mod assemble;
 mod escape;
 mod json;
 mod model;
@@ -10,6 +11,7 @@ mod words;
 #[cfg(test)]
 mod fixtures;
 
+pub use assemble::{Parts, assemble};
 pub use escape::printable;
 pub use json::to_json;
 

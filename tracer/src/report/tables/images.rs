@@ -1,8 +1,8 @@
 //! Where running threads spent their CPU time, from samples.
 
 use super::Roles;
-use crate::events::{ImageId, Syscall};
 use crate::events::syscalls;
+use crate::events::{ImageId, Syscall};
 use crate::report::HotImage;
 use crate::timeline::Timeline;
 use std::collections::{BTreeMap, HashMap};

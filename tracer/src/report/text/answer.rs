@@ -3,8 +3,9 @@
 use super::page::{Look, Page};
 use super::{has_evidence, span_s};
 use crate::attribution::Cause;
+use crate::diagnosis::Verdict;
 use crate::report::words::{self, clause, hundredths, percent, plural, seconds};
-use crate::report::{GpuReport, Report, Verdict};
+use crate::report::{GpuReport, Report};
 use std::collections::BTreeMap;
 
 /// Evidence and advice lines shown.
