@@ -7,7 +7,9 @@
 //! `gpu`, `timeline`, `attribution`, `diagnosis`, `report`, `doctor`, `demo`, `cli`.
 
 pub mod attribution;
+pub mod cli;
 pub mod diagnosis;
+pub mod doctor;
 pub mod events;
 pub mod gpu;
 pub mod host;
