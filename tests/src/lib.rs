@@ -5,3 +5,7 @@ pub mod synthetic;
 pub mod truth;
 
 pub use standin::standin_nvml;
+pub mod binary;
+pub mod cgroup;
+pub mod loop_device;
+pub mod process;

@@ -8,7 +8,9 @@
 
 pub mod attribution;
 pub mod demo;
+pub mod cli;
 pub mod diagnosis;
+pub mod doctor;
 pub mod events;
 pub mod gpu;
 pub mod host;

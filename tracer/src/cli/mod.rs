@@ -1,0 +1,3 @@
+//! The command line: one file per sub-command, each with its arguments and what it does.
+
+pub mod doctor;
