@@ -4,8 +4,11 @@
 #![allow(internal_features, reason = "atomic_xadd, see maps::count")]
 #![feature(asm_experimental_arch, core_intrinsics)]
 
+mod block;
+mod files;
 mod kernel;
 mod maps;
+mod samples;
 mod sched;
 mod target;
 mod tasks;

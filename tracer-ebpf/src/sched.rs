@@ -4,6 +4,7 @@
 //! the waking runs anywhere, serialised by `task_struct.pi_lock`, and writes `wake_ns`, `waker_*` and `pad`. They may run
 //! at the same time, since a waking can overtake the end of the switch-out by a microsecond; no field has two writers.
 
+use crate::files;
 use crate::kernel::{
     Access, Direct, Probed, call_file, current, current_call, current_call_number, current_task, file_id, offset, probe,
 };
@@ -21,6 +22,9 @@ use tracer_ebpf::{
 
 /// `PF_KTHREAD` (`linux/sched.h`).
 const PF_KTHREAD: u32 = 0x0020_0000;
+
+/// `TASK_UNINTERRUPTIBLE`.
+const UNINTERRUPTIBLE: u32 = 2;
 
 /// Arguments of `sched_switch`: `preempt, prev, next` and, since 5.18, `prev_state`.
 #[btf_tracepoint(function = "sched_switch")]
@@ -93,6 +97,9 @@ fn leave<A: Access>(task: *const u8, tid: u32, next_tid: u32, preempted: bool, s
         if !open.is_null() {
             kind = Kind::OffCpuFile;
             file = file_id(open);
+            files::name_once(open, &file, pid, call.arg0 as u32);
+        } else if state & UNINTERRUPTIBLE != 0 || flags & FLAG_IOWAIT != 0 {
+            files::blocked_path(tid, pid, now, i32::from(call.nr));
         }
     }
     if let Some(slot) = STATE.get_ptr_mut(&tid) {
