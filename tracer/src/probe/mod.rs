@@ -119,6 +119,15 @@ pub struct Probe {
 impl Probe {
     /// Attaches to a running process, its threads, its descendants, and all that they will fork.
     pub fn attach(options: &Options) -> Result<Probe, ProbeError> {
+        Probe::attach_with(options, true)
+    }
+
+    /// The same without the typed scheduler programs (`tp_btf`), as on a kernel that refuses them. Costs more; for tests.
+    pub fn attach_untyped(options: &Options) -> Result<Probe, ProbeError> {
+        Probe::attach_with(options, false)
+    }
+
+    fn attach_with(options: &Options, typed: bool) -> Result<Probe, ProbeError> {
         let target = open_target(options.pid)?;
         let mut loaded = load::load(options)?;
         let mut probe = Probe {
@@ -129,7 +138,7 @@ impl Probe {
             losses: Losses::new(take::<PerCpuArray<_, _>>(&mut loaded.ebpf, "COUNTERS")?),
             losses_read: now(),
             logger: EbpfLogger::init(&mut loaded.ebpf).inspect_err(|e| log::info!("no kernel-side log: {e}")).ok(),
-            status: attach::attach(&mut loaded)?,
+            status: attach::attach(&mut loaded, typed)?,
             ebpf: None,
             target,
             names: Names::default(),
