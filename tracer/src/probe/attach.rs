@@ -66,14 +66,16 @@ fn attach_hook(ebpf: &mut Ebpf, btf: &Btf, hook: &Hook, typed: bool) -> Result<(
     Ok(())
 }
 
-fn attach_typed(ebpf: &mut Ebpf, btf: &Btf, name: &str, tracepoint: &str) -> Result<(), ProgramError> {
+/// Loads and attaches a program that knows the tracepoint's types.
+pub fn attach_typed(ebpf: &mut Ebpf, btf: &Btf, name: &str, tracepoint: &str) -> Result<(), ProgramError> {
     let program: &mut BtfTracePoint = program(ebpf, name)?.try_into()?;
     program.load(tracepoint, btf)?;
     program.attach()?;
     Ok(())
 }
 
-fn program<'e>(ebpf: &'e mut Ebpf, name: &str) -> Result<&'e mut Program, ProgramError> {
+/// A program of the object.
+pub fn program<'e>(ebpf: &'e mut Ebpf, name: &str) -> Result<&'e mut Program, ProgramError> {
     ebpf.program_mut(name).ok_or(ProgramError::NotLoaded)
 }
 

@@ -1,8 +1,9 @@
 //! Emptying the rings.
 
-use super::decode;
+use super::{decode, paths};
 use crate::events::Event;
 use aya::maps::{MapData, RingBuf};
+use tracer_ebpf::Kind;
 
 /// Records taken from a ring in one go: more than fit into the largest ring, so that a flood ends the round.
 const MAX_RECORDS: usize = 1 << 18;
@@ -19,7 +20,13 @@ pub fn ring(ring: &mut RingBuf<MapData>, sink: &mut dyn FnMut(Event)) -> Drained
     let mut drained = Drained::default();
     for _ in 0..MAX_RECORDS {
         let Some(item) = ring.next() else { break };
-        match decode::record(&item) {
+        let event = match decode::kind(&item) {
+            Some(kind) if kind == Kind::FilePath as u32 => {
+                decode::file_names(&item).map(|names| Event::NamedFile(paths::locate(names)))
+            }
+            _ => decode::record(&item),
+        };
+        match event {
             Some(event) => sink(event),
             None => drained.undecodable += 1,
         }

@@ -1,6 +1,7 @@
 //! Loads the kernel programs, attaches them to a process tree and drains their records as events.
 
 mod attach;
+mod block;
 mod btf;
 mod decode;
 mod drain;
@@ -9,7 +10,10 @@ mod load;
 mod losses;
 mod names;
 mod offsets;
+mod opens;
+mod paths;
 mod proc;
+mod samples;
 mod seed;
 mod targets;
 
@@ -24,6 +28,8 @@ use aya::{Ebpf, Pod};
 use aya_log::EbpfLogger;
 use losses::Losses;
 use names::Names;
+use opens::Opens;
+use samples::Images;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use targets::TargetMap;
@@ -111,6 +117,8 @@ pub struct Probe {
     losses_read: MonoNs,
     logger: Option<EbpfLogger<&'static dyn log::Log>>,
     status: Vec<ProbeStatus>,
+    opens: Opens,
+    images: Images,
     target: OwnedFd,
     names: Names,
     found: Vec<TaskEvent>,
@@ -130,6 +138,11 @@ impl Probe {
     fn attach_with(options: &Options, typed: bool) -> Result<Probe, ProbeError> {
         let target = open_target(options.pid)?;
         let mut loaded = load::load(options)?;
+        let mut status = attach::attach(&mut loaded, typed)?;
+        status.extend(block::attach(&mut loaded));
+        status.extend(samples::attach(&mut loaded, options.sample_hz));
+        let (opens, opens_status) = Opens::attach(&mut loaded, options.opens, now());
+        status.extend(opens_status);
         let mut probe = Probe {
             events: take(&mut loaded.ebpf, "EVENTS")?,
             rare: take(&mut loaded.ebpf, "RARE")?,
@@ -138,7 +151,9 @@ impl Probe {
             losses: Losses::new(take::<PerCpuArray<_, _>>(&mut loaded.ebpf, "COUNTERS")?),
             losses_read: now(),
             logger: EbpfLogger::init(&mut loaded.ebpf).inspect_err(|e| log::info!("no kernel-side log: {e}")).ok(),
-            status: attach::attach(&mut loaded, typed)?,
+            status,
+            opens,
+            images: Images::default(),
             ebpf: None,
             target,
             names: Names::default(),
@@ -161,19 +176,31 @@ impl Probe {
         &self.status
     }
 
+    /// How file opens are recorded in fact: `all`, `sampled` or `off`.
+    pub fn opens(&self) -> &'static str {
+        self.opens.effective()
+    }
+
     /// Passes on everything that the kernel programs have written so far. Never waits; to be called every 10 ms or so, before
     /// the rings fill up.
     pub fn drain(&mut self, sink: &mut dyn FnMut(Event)) {
-        self.found.drain(..).for_each(|t| sink(Event::Task(t)));
-        // Forks before the intervals of the forked.
-        let mut undecodable = drain::ring(&mut self.rare, sink).undecodable;
-        let (names, targets) = (&mut self.names, &self.targets);
-        let mut noting = |event: Event| {
-            if let Event::OffCpu(o) = &event {
-                names.note(o, targets);
+        let (names, targets, images) = (&mut self.names, &self.targets, &mut self.images);
+        let mut noting = |mut event: Event| {
+            match &mut event {
+                Event::OffCpu(o) => names.note(o, targets),
+                Event::Task(t) => images.task(t),
+                Event::CpuSample(s) => {
+                    if let Some(name) = images.resolve(s) {
+                        sink(Event::ImageName(name));
+                    }
+                }
+                _ => {}
             }
             sink(event);
         };
+        self.found.drain(..).for_each(|t| noting(Event::Task(t)));
+        // Forks before the intervals of the forked.
+        let mut undecodable = drain::ring(&mut self.rare, &mut noting).undecodable;
         undecodable += drain::ring(&mut self.events, &mut noting).undecodable;
         self.losses.add(LossKind::Undecodable, undecodable);
         let time = now();
@@ -185,7 +212,10 @@ impl Probe {
     }
 
     /// Work that is done now and then: passes what the kernel programs had to say to the log.
-    pub fn tick(&mut self, _now: MonoNs) {
+    pub fn tick(&mut self, now: MonoNs) {
+        if let Some(ebpf) = &mut self.ebpf {
+            self.opens.tick(ebpf, now);
+        }
         if let Some(logger) = &mut self.logger {
             logger.flush();
         }
