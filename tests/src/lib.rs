@@ -9,3 +9,5 @@ pub mod binary;
 pub mod cgroup;
 pub mod loop_device;
 pub mod process;
+pub mod loopdev;
+pub mod traced;
