@@ -170,8 +170,7 @@ fn the_gpu_wait_inside_libcuda_is_as_long_as_a_sleep() {
     }
     assert!(build.status().unwrap().success());
     for cuda_wait in [CudaWait::Spin, CudaWait::Block] {
-        let options =
-            Options { nvml: true, cuda_wait, duration: Duration::from_secs(1), ..options(Scenario::Compute) };
+        let options = Options { nvml: true, cuda_wait, duration: Duration::from_secs(1), ..options(Scenario::Compute) };
         let mut running = start(&options).unwrap();
         let maps = fs::read_to_string(format!("/proc/{}/maps", running.pid())).unwrap();
         assert!(maps.contains("libcuda"), "the stand-in is not mapped");

@@ -16,8 +16,7 @@ pub struct BusyFile {
 impl BusyFile {
     /// Opens `path`, which may hold lines of an earlier run.
     pub fn append(path: &Path) -> Result<BusyFile, DemoError> {
-        let file =
-            OpenOptions::new().create(true).append(true).open(path).map_err(DemoError::file("open", path))?;
+        let file = OpenOptions::new().create(true).append(true).open(path).map_err(DemoError::file("open", path))?;
         Ok(BusyFile { file, path: path.to_owned() })
     }
 

@@ -17,8 +17,7 @@ pub struct Place {
 }
 
 /// File systems without a disk of this machine below (`linux/magic.h`): tmpfs, ramfs, FUSE, NFS, SMB, CIFS, 9p.
-const NOT_A_DISK: [u64; 7] =
-    [0x0102_1994, 0x8584_58f6, 0x6573_5546, 0x6969, 0xfe53_4d42, 0xff53_4d42, 0x0102_1997];
+const NOT_A_DISK: [u64; 7] = [0x0102_1994, 0x8584_58f6, 0x6573_5546, 0x6969, 0xfe53_4d42, 0xff53_4d42, 0x0102_1997];
 
 /// A writable directory on a local disk with so many bytes free, if possible one whose disk is known.
 pub fn find_place(needed: u64) -> Result<Place, DemoError> {

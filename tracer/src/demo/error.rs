@@ -39,7 +39,9 @@ pub enum DemoError {
         source: io::Error,
     },
     /// One of the demo's processes ended, or closed its pipe, before it was done.
-    #[error("the demo's {role} process ended early ({status}): {detail}; run the demo again, and with less load if it repeats")]
+    #[error(
+        "the demo's {role} process ended early ({status}): {detail}; run the demo again, and with less load if it repeats"
+    )]
     Ended {
         /// Which process.
         role: &'static str,
@@ -49,7 +51,9 @@ pub enum DemoError {
         detail: String,
     },
     /// The workload did not get warm in time.
-    #[error("the demo's workload was not ready after {0:?}; the disk or the CPUs are too busy, try again with less load")]
+    #[error(
+        "the demo's workload was not ready after {0:?}; the disk or the CPUs are too busy, try again with less load"
+    )]
     NotReady(Duration),
     /// A queue between two processes broke.
     #[error("the demo's queue {queue} broke: {source}; the process at its other end is gone")]
@@ -60,7 +64,9 @@ pub enum DemoError {
         source: io::Error,
     },
     /// A batch arrived damaged or out of turn.
-    #[error("the demo's worker {worker} delivered a wrong batch ({what}); this is a defect of the demo, please report it")]
+    #[error(
+        "the demo's worker {worker} delivered a wrong batch ({what}); this is a defect of the demo, please report it"
+    )]
     WrongBatch {
         /// Worker.
         worker: usize,
@@ -68,7 +74,9 @@ pub enum DemoError {
         what: String,
     },
     /// The simulated GPU's library is not usable.
-    #[error("cannot use the stand-in for libcuda {path}: {reason}; build it with `cargo build --workspace`, beside the gpustall binary")]
+    #[error(
+        "cannot use the stand-in for libcuda {path}: {reason}; build it with `cargo build --workspace`, beside the gpustall binary"
+    )]
     Cuda {
         /// Where it was looked for.
         path: PathBuf,

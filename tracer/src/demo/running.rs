@@ -152,7 +152,10 @@ fn describe(plan: &Plan, place: &Place, throttle: Option<&Result<cgroup::Throttl
             plan.competitors
         ),
         (Scenario::Preprocessing, _) => {
-            format!("{} worker(s) decode for longer than the GPU computes; files come from the page cache", plan.workers)
+            format!(
+                "{} worker(s) decode for longer than the GPU computes; files come from the page cache",
+                plan.workers
+            )
         }
         (Scenario::Compute, _) => "nothing holds the GPU up: batches are ready before it needs them".to_owned(),
     }

@@ -2,11 +2,11 @@
 //! them, as a training loop over PyTorch's DataLoader does.
 
 use super::super::busy::BusyFile;
+use super::super::clock;
 use super::super::cuda::Gpu;
 use super::super::error::DemoError;
 use super::super::plan::Plan;
 use super::super::truth::{Entry, TruthLog};
-use super::super::clock;
 use super::SUBCOMMAND;
 use super::queue::{Done, Order, Slots};
 use crate::units::{MonoNs, Nanos};
