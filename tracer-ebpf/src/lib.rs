@@ -120,6 +120,31 @@ pub struct OffCpuFile {
     pub file: FileId,
 }
 
+impl OffCpuFile {
+    /// Turns the state of a thread that runs again (or whose recording ends) into a record: drops the waking of a thread
+    /// that was runnable all along, moves one that came before the switch-out to `off_ns`, and adds the waker's flags,
+    /// which wait in `pad` so that the waker and the switch-out never write the same field. False if the times run
+    /// backwards, so that there is no record to make.
+    #[inline(always)]
+    pub fn settle(&mut self) -> bool {
+        let off = &mut self.off;
+        if off.flags & FLAG_PREEMPTED != 0 || off.wake_ns == 0 {
+            off.wake_ns = 0;
+            off.waker_tid = 0;
+            off.waker_pid = 0;
+            off.waker_syscall = NO_SYSCALL;
+        } else {
+            off.flags |= off.pad;
+            if off.wake_ns < off.off_ns {
+                off.flags |= FLAG_EARLY_WAKE;
+                off.wake_ns = off.off_ns;
+            }
+        }
+        off.pad = 0;
+        off.off_ns <= off.on_ns && off.wake_ns <= off.on_ns
+    }
+}
+
 /// One sample of what a running target thread was doing.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]

@@ -11,6 +11,8 @@ pub mod diagnosis;
 pub mod events;
 pub mod gpu;
 pub mod host;
+pub mod probe;
 pub mod recording;
 pub mod report;
+pub mod timeline;
 pub mod units;

@@ -4,5 +4,5 @@ mod model;
 
 pub use model::{
     CauseShare, ChainLink, Competitor, DeviceReport, Gap, GapGroup, GpuReport, HistogramSummary, HotImage, Overhead,
-    PathWait, RecordingInfo, Report, SCHEMA, TargetInfo, ThreadReport, TopWait, Verdict,
+    PathWait, RecordingInfo, Report, SCHEMA, TargetInfo, ThreadReport, TopWait,
 };
