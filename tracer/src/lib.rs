@@ -7,6 +7,7 @@
 //! `gpu`, `timeline`, `attribution`, `diagnosis`, `report`, `doctor`, `demo`, `cli`.
 
 pub mod attribution;
+pub mod demo;
 pub mod diagnosis;
 pub mod events;
 pub mod gpu;
