@@ -2,6 +2,7 @@
 
 mod demo;
 mod ebpf;
+mod licences;
 mod prepare;
 mod shell;
 mod test;
@@ -26,6 +27,8 @@ enum Chore {
     Test(test::Args),
     /// Build gpustall and run its demo as root
     Demo(demo::Args),
+    /// Check that the licences of all dependencies fit
+    Licences,
     /// Check that kernel programs can run here, and mount tracefs
     #[command(hide = true)]
     Prepare,
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
         Chore::Ebpf(args) => ebpf::run(&args).map(|()| ExitCode::SUCCESS),
         Chore::Test(args) => test::run(&args),
         Chore::Demo(args) => demo::run(&args),
+        Chore::Licences => licences::run().map(|()| ExitCode::SUCCESS),
         Chore::Prepare => prepare::run().map(|()| ExitCode::SUCCESS),
     };
     match outcome {
