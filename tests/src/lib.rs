@@ -8,6 +8,6 @@ pub use standin::standin_nvml;
 pub mod binary;
 pub mod cgroup;
 pub mod loop_device;
-pub mod process;
 pub mod loopdev;
+pub mod process;
 pub mod traced;

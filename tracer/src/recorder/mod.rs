@@ -7,8 +7,8 @@ mod output;
 mod status;
 
 pub use error::RecordError;
-pub use launch::{Launched, gate};
-pub use output::default_name;
+pub use launch::{GATE, Launched, gate};
+pub use output::{default_name, name_for_command};
 
 use crate::events::{Event, TaskWhat};
 use crate::gpu::{self, GpuThread};
@@ -142,7 +142,11 @@ impl Recorder {
             kernel: host::kernel_release(),
             cpus: host::online_cpus(),
             target: Target { pid: settings.pid, command: host::command_line(settings.pid).unwrap_or_default() },
-            probes: probe.status().iter().map(|s| ProbeStatus { name: s.name.to_string(), failure: s.failure.clone() }).collect(),
+            probes: probe
+                .status()
+                .iter()
+                .map(|s| ProbeStatus { name: s.name.to_string(), failure: s.failure.clone() })
+                .collect(),
             gpu_note,
             sample_hz: settings.sample_hz,
             opens: match settings.opens {

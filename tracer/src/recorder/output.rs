@@ -7,17 +7,18 @@ use std::path::{Path, PathBuf};
 /// Name of a recording where none was given: `gpustall-python3-4711-20260131-142530.gpustall`.
 pub fn default_name(pid: Pid) -> PathBuf {
     let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    name(comm.trim(), pid, &jiff::Zoned::now())
+    name(comm.trim(), pid, &jiff::ZonedDateTime::now())
 }
 
 /// The same for a command that is not started yet.
 pub fn name_for_command(command: &str) -> PathBuf {
     let base = command.rsplit('/').next().unwrap_or(command);
-    name(base, Pid(std::process::id()), &jiff::Zoned::now())
+    name(base, Pid(std::process::id()), &jiff::ZonedDateTime::now())
 }
 
-fn name(comm: &str, pid: Pid, now: &jiff::Zoned) -> PathBuf {
-    let plain: String = comm.chars().map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect();
+fn name(comm: &str, pid: Pid, now: &jiff::ZonedDateTime) -> PathBuf {
+    let plain: String =
+        comm.chars().map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect();
     PathBuf::from(format!("gpustall-{plain}-{pid}-{}.gpustall", now.strftime("%Y%m%d-%H%M%S")))
 }
 
@@ -67,7 +68,7 @@ mod tests {
 
     #[test]
     fn the_default_name_tells_target_and_time_and_is_safe_in_a_shell() {
-        let now: jiff::Zoned = "2026-01-31T14:25:30[UTC]".parse().unwrap();
+        let now: jiff::ZonedDateTime = "2026-01-31T14:25:30[UTC]".parse().unwrap();
         assert_eq!(name("python3", Pid(7), &now), PathBuf::from("gpustall-python3-7-20260131-142530.gpustall"));
         assert_eq!(name("a b/$c", Pid(7), &now), PathBuf::from("gpustall-a_b__c-7-20260131-142530.gpustall"));
     }

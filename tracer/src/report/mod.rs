@@ -2,6 +2,7 @@
 
 mod assemble;
 mod escape;
+mod from_file;
 mod json;
 mod model;
 pub mod tables;
@@ -13,6 +14,7 @@ mod fixtures;
 
 pub use assemble::{Parts, assemble};
 pub use escape::printable;
+pub use from_file::{Options, ReportError, of_file};
 pub use json::to_json;
 
 pub use model::{
