@@ -18,26 +18,22 @@ pub(super) fn write(page: &mut Page, report: &Report) {
         [] => {
             let why =
                 "No GPU evidence: this recording does not say when a GPU was busy, so no idle time can be explained.";
-            page.paragraph(Look::Answer, why);
-            page.paragraph(Look::Plain, &verdict.summary);
+            // The diagnosis says the same in its own words.
+            let said = verdict.summary.contains("no GPU evidence");
+            page.paragraph(Look::Answer, if said { &verdict.summary } else { why });
+            page.paragraph(Look::Plain, if said { "" } else { &verdict.summary });
         }
-        [gpu] => {
+        [worst, others @ ..] => {
             if says_idle_share(&verdict.summary) {
                 page.paragraph(Look::Answer, &verdict.summary);
             } else {
-                page.paragraph(Look::Answer, &idle_sentence(report, gpu));
-                page.paragraph(Look::Plain, &verdict.summary);
-            }
-        }
-        [worst, ..] => {
-            if !says_idle_share(&verdict.summary) {
                 page.paragraph(Look::Answer, &idle_sentence(report, worst));
                 page.paragraph(Look::Plain, &verdict.summary);
-            } else {
-                page.paragraph(Look::Answer, &verdict.summary);
             }
-            for gpu in &seen {
-                page.bullet(Look::Plain, "  ", &gpu_line(gpu));
+            if !others.is_empty() {
+                for gpu in &seen {
+                    page.bullet(Look::Plain, "  ", &gpu_line(gpu));
+                }
             }
         }
     }

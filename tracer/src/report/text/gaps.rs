@@ -80,7 +80,11 @@ fn length(link: &ChainLink) -> f64 {
 
 /// `worker 4711 read /data/a.jpg (disk, 12 ms)`
 fn words_of(link: &ChainLink) -> String {
+    let why = format!("({}, {})", words::cause(link.cause), seconds(length(link)));
+    if link.tid == 0 {
+        // A stretch that is about no thread.
+        return format!("{} {why}", link.what);
+    }
     let role = if link.role.is_empty() { "thread" } else { &link.role };
-    let cause = words::cause(link.cause);
-    format!("{} {} {} ({cause}, {})", role.replace('_', "-"), link.tid, link.what, seconds(length(link)))
+    format!("{} {} {} {why}", role.replace('_', "-"), link.tid, link.what)
 }

@@ -103,6 +103,8 @@ fn without_gpu_evidence_that_is_said_first_and_the_rest_is_shown() {
         }
         let text = render(&report, 100, false);
         assert!(text.starts_with("No GPU evidence"), "{text}");
+        report.verdict.summary = "There is no GPU evidence in this recording.".into();
+        assert!(render(&report, 100, false).starts_with("There is no GPU evidence in this recording.\n"));
         assert!(text.contains("Threads by role") && text.contains("Block devices") && text.contains("/data/train"));
         assert!(!text.contains("Bottleneck"));
     }
