@@ -187,7 +187,8 @@ impl Job {
                     (row.syscall, row.arg0, row.file) = (READ, fd, Some(Job::data_file(file)));
                     (row.state, row.iowait) = (SleepState::Uninterruptible, true);
                     let kworker = 60 + self.rng.u32(0..5);
-                    let by = if self.chance(0.3) { Waker::KernelThread { tid: Tid(kworker) } } else { Waker::Interrupt };
+                    let by =
+                        if self.chance(0.3) { Waker::KernelThread { tid: Tid(kworker) } } else { Waker::Interrupt };
                     (self.time(60_000.0, 1.2), self.time(300_000.0, 0.9), by)
                 }
                 6 => {

@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use gpustall::events::{
-    BlockOp, BlockRequest, CpuSample, Event, FileRef, ImageId, ImageName, Loss, LossKind, OffCpu, SleepState, Submitter,
-    Syscall, Waker, Wakeup,
+    BlockOp, BlockRequest, CpuSample, Event, FileRef, ImageId, ImageName, Loss, LossKind, OffCpu, SleepState,
+    Submitter, Syscall, Waker, Wakeup,
 };
 use gpustall::recording::{
     Batch, ClockReading, Cost, Damage, FORMAT_VERSION, Header, ReadError, Reader, Target, Trailer, WriteError, Writer,
@@ -282,7 +282,8 @@ fn golden() -> PathBuf {
 
 /// What the recording `data/version-1.gpustall` holds.
 fn golden_content() -> (Header, Vec<Event>, Trailer) {
-    let started = ClockReading { mono: MonoNs(5_000_000_000), wall: WallNs(1_700_000_000_000_000_000), boot: BootNs(6) };
+    let started =
+        ClockReading { mono: MonoNs(5_000_000_000), wall: WallNs(1_700_000_000_000_000_000), boot: BootNs(6) };
     let header = Header {
         written_by: "0.1.0".to_owned(),
         started,

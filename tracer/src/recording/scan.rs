@@ -78,7 +78,11 @@ impl Scanner {
             let payload = self.buf.get(self.pos + HEADER_LEN..self.pos + len).unwrap_or_default();
             if crc32fast::hash(payload) != header.payload_crc {
                 self.wasted += len as u64;
-                if self.wasted > PATIENCE { self.skip(len) } else { self.skip_to_marker() }
+                if self.wasted > PATIENCE {
+                    self.skip(len)
+                } else {
+                    self.skip_to_marker()
+                }
                 continue;
             }
             self.current = len;

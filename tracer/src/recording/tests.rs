@@ -149,19 +149,20 @@ fn request() -> impl Strategy<Value = BlockRequest> {
 
 fn other() -> impl Strategy<Value = Event> {
     prop_oneof![
-        (time(), id(), any::<String>(), prop::option::of((time(), any::<i32>()))).prop_map(|(t, tid, path, outcome)| {
-            Event::Open(FileOpen {
-                time: MonoNs(t),
-                tid: Tid(tid),
-                pid: Pid(tid),
-                syscall: Syscall(257),
-                path,
-                outcome: outcome.map(|(l, result)| OpenOutcome { latency: Nanos(l), result, flags: 7 }),
-            })
-        }),
-        (time(), any::<u64>()).prop_map(|(t, count)| {
-            Event::Loss(Loss { time: MonoNs(t), kind: LossKind::StateFull, count })
-        }),
+        (time(), id(), any::<String>(), prop::option::of((time(), any::<i32>()))).prop_map(
+            |(t, tid, path, outcome)| {
+                Event::Open(FileOpen {
+                    time: MonoNs(t),
+                    tid: Tid(tid),
+                    pid: Pid(tid),
+                    syscall: Syscall(257),
+                    path,
+                    outcome: outcome.map(|(l, result)| OpenOutcome { latency: Nanos(l), result, flags: 7 }),
+                })
+            }
+        ),
+        (time(), any::<u64>())
+            .prop_map(|(t, count)| { Event::Loss(Loss { time: MonoNs(t), kind: LossKind::StateFull, count }) }),
     ]
 }
 
@@ -181,7 +182,7 @@ fn recording(batches: &[Batch]) -> (Vec<u8>, Vec<std::ops::Range<usize>>) {
 
 fn recording_of(header: &Header, batches: &[Batch]) -> (Vec<u8>, Vec<std::ops::Range<usize>>) {
     let (mut encoder, mut bytes) = BlockEncoder::begin(header).unwrap().unwrap();
-    let mut blocks = vec![PROLOGUE_LEN..bytes.len()];
+    let mut blocks = Vec::from([PROLOGUE_LEN..bytes.len()]);
     for batch in batches.iter().chain([&Batch::Trailer(trailer())]) {
         let start = bytes.len();
         encoder.encode(batch, &mut bytes);
@@ -461,8 +462,5 @@ fn a_later_format_is_named() {
     let crc = crc32fast::hash(&bytes[..12]);
     bytes[12..16].copy_from_slice(&crc.to_le_bytes());
     let error = read(bytes).unwrap_err();
-    assert_eq!(
-        error,
-        ReadError::Newer { path: "test.gpustall".into(), found: 7, known: FORMAT_VERSION }
-    );
+    assert_eq!(error, ReadError::Newer { path: "test.gpustall".into(), found: 7, known: FORMAT_VERSION });
 }
