@@ -182,12 +182,12 @@ fn recording(batches: &[Batch]) -> (Vec<u8>, Vec<std::ops::Range<usize>>) {
 
 fn recording_of(header: &Header, batches: &[Batch]) -> (Vec<u8>, Vec<std::ops::Range<usize>>) {
     let (mut encoder, mut bytes) = BlockEncoder::begin(header).unwrap().unwrap();
-    let mut blocks = Vec::from([PROLOGUE_LEN..bytes.len()]);
+    let mut ends = vec![PROLOGUE_LEN, bytes.len()];
     for batch in batches.iter().chain([&Batch::Trailer(trailer())]) {
-        let start = bytes.len();
         encoder.encode(batch, &mut bytes);
-        blocks.push(start..bytes.len());
+        ends.push(bytes.len());
     }
+    let blocks = ends.windows(2).map(|edge| edge[0]..edge[1]).collect();
     (bytes, blocks)
 }
 
