@@ -22,6 +22,8 @@ use tracer_ebpf::{
 
 /// `PF_KTHREAD` (`linux/sched.h`).
 const PF_KTHREAD: u32 = 0x0020_0000;
+/// `PF_EXITING`: a thread that was killed in user code wakes its parent, outside any system call.
+const PF_EXITING: u32 = 0x0000_0004;
 
 /// `TASK_UNINTERRUPTIBLE`.
 const UNINTERRUPTIBLE: u32 = 2;
@@ -184,15 +186,19 @@ fn waking<A: Access>(task: *const u8) {
     // as the early waking of its first interval.
     let Some(slot) = STATE.get_ptr_mut(&tid) else { return };
     let who = bpf_get_current_pid_tgid();
+    let task_flags = current::<u32>(offset!(task_flags));
     let mut flags = 0;
     let mut syscall = NO_SYSCALL;
-    if current::<u32>(offset!(task_flags)) & PF_KTHREAD != 0 {
+    if task_flags & PF_KTHREAD != 0 {
         // The idle task is one too.
         flags |= FLAG_WAKER_KTHREAD;
     } else {
         syscall = current_call_number();
     }
-    if who as u32 == 0 || in_interrupt() {
+    // User code wakes nobody, so that a waking from there comes from an interrupt, and this one runs on the thread's own
+    // stack, which is empty then. (In a page fault a thread might wake one that waits for its memory map: a D state.)
+    let from_user = syscall == NO_SYSCALL && task_flags & (PF_KTHREAD | PF_EXITING) == 0;
+    if from_user || who as u32 == 0 || on_interrupt_stack() {
         flags |= FLAG_WAKER_INTERRUPT;
     }
     // SAFETY: map values stay in place, and only wakings, one at a time for each thread, write these fields.
@@ -213,9 +219,9 @@ pub fn keep(state: &OffCpuFile) {
     }
 }
 
-/// Whether this program runs in an interrupt, hard or soft.
+/// Whether this program runs in an interrupt, hard or soft, that interrupted the kernel.
 #[inline(always)]
-fn in_interrupt() -> bool {
+fn on_interrupt_stack() -> bool {
     if offset!(task_stack) == ABSENT || offset!(thread_size) == ABSENT {
         return false;
     }

@@ -28,12 +28,12 @@ const HOOKS: [Hook; 6] = [
     Hook { name: "task_rename", typed: None, raw: "task_rename", needed: false },
 ];
 
-/// Attaches the scheduler and task programs.
-pub fn attach(loaded: &mut Loaded) -> Result<Vec<ProbeStatus>, ProbeError> {
+/// Attaches the scheduler and task programs, the typed ones only if asked to.
+pub fn attach(loaded: &mut Loaded, typed: bool) -> Result<Vec<ProbeStatus>, ProbeError> {
     let Loaded { ebpf, btf, .. } = loaded;
     let mut status = Vec::new();
     for hook in &HOOKS {
-        let failure = match attach_hook(ebpf, btf, hook) {
+        let failure = match attach_hook(ebpf, btf, hook, typed) {
             Ok(()) => None,
             Err(error) => {
                 explain(hook.name, &error);
@@ -48,14 +48,14 @@ pub fn attach(loaded: &mut Loaded) -> Result<Vec<ProbeStatus>, ProbeError> {
     Ok(status)
 }
 
-fn attach_hook(ebpf: &mut Ebpf, btf: &Btf, hook: &Hook) -> Result<(), ProgramError> {
-    if let Some(typed) = hook.typed {
-        match attach_typed(ebpf, btf, typed, hook.name) {
+fn attach_hook(ebpf: &mut Ebpf, btf: &Btf, hook: &Hook, typed: bool) -> Result<(), ProgramError> {
+    if let Some(name) = hook.typed.filter(|_| typed) {
+        match attach_typed(ebpf, btf, name, hook.name) {
             Ok(()) => return Ok(()),
             // Without privilege the other kind would fail too, and hide why.
             Err(error) if os_error(&error).is_some_and(|e| e.raw_os_error() == Some(libc::EPERM)) => return Err(error),
             Err(error) => {
-                explain(typed, &error);
+                explain(name, &error);
                 log::info!("{}: falling back to the untyped program", hook.name);
             }
         }

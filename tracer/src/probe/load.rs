@@ -27,8 +27,6 @@ pub struct Loaded {
     pub ebpf: Ebpf,
     /// The kernel's types, for programs that attach by type.
     pub btf: Btf,
-    /// What the programs were told.
-    pub offsets: KernelOffsets,
     /// Length of the target map in bytes.
     pub target_bytes: usize,
 }
@@ -58,7 +56,7 @@ pub fn load(options: &Options) -> Result<Loaded, ProbeError> {
         .map_max_entries("RARE", options.rare_ring_bytes)
         .load(OBJECT)
         .map_err(setup_error)?;
-    Ok(Loaded { ebpf, btf, offsets: offsets.0, target_bytes: chunks as usize * TARGET_CHUNK })
+    Ok(Loaded { ebpf, btf, target_bytes: chunks as usize * TARGET_CHUNK })
 }
 
 /// `PID_MAX_LIMIT` on 64 bits (`linux/threads.h`).

@@ -127,9 +127,18 @@ pub struct Probe {
 impl Probe {
     /// Attaches to a running process, its threads, its descendants, and all that they will fork.
     pub fn attach(options: &Options) -> Result<Probe, ProbeError> {
+        Probe::attach_with(options, true)
+    }
+
+    /// The same without the typed scheduler programs (`tp_btf`), as on a kernel that refuses them. Costs more; for tests.
+    pub fn attach_untyped(options: &Options) -> Result<Probe, ProbeError> {
+        Probe::attach_with(options, false)
+    }
+
+    fn attach_with(options: &Options, typed: bool) -> Result<Probe, ProbeError> {
         let target = open_target(options.pid)?;
         let mut loaded = load::load(options)?;
-        let mut status = attach::attach(&mut loaded)?;
+        let mut status = attach::attach(&mut loaded, typed)?;
         status.extend(block::attach(&mut loaded));
         status.extend(samples::attach(&mut loaded, options.sample_hz));
         let (opens, opens_status) = Opens::attach(&mut loaded, options.opens, now());
