@@ -1,10 +1,14 @@
 //! The demo's scenarios are what they claim to be, by the workload's own log and by the kernel's accounts, without the
 //! tracer. A verdict of the tracer can be right only if these hold.
 
+#![allow(clippy::unwrap_used, reason = "a helper of a test fails like the test")]
+
 use gpustall::demo::{CudaWait, Options, Running, Scenario, start};
 use gpustall_tests::truth::{Score, score_files};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,9 +28,12 @@ fn options(scenario: Scenario) -> Options {
     }
 }
 
-/// Children of main.
 fn workers(running: &Running) -> Vec<u32> {
-    let path = format!("/proc/{0}/task/{0}/children", running.pid());
+    children(running.pid().0)
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let path = format!("/proc/{pid}/task/{pid}/children");
     fs::read_to_string(path).unwrap().split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
@@ -127,7 +134,11 @@ fn compute_is_limited_by_the_gpu() {
 
 /// Directories and cgroups of runs that this process started.
 fn leftovers() -> Vec<PathBuf> {
-    let mine = format!("gpustall-demo-{}", std::process::id());
+    leftovers_of(std::process::id())
+}
+
+fn leftovers_of(pid: u32) -> Vec<PathBuf> {
+    let mine = format!("gpustall-demo-{pid}");
     let tops = ["/dev/shm", "/var/tmp", "/tmp", "/sys/fs/cgroup", "/sys/fs/cgroup/blkio"];
     let in_top = |top: &str| fs::read_dir(top).into_iter().flatten().flatten().map(|entry| entry.path());
     tops.into_iter()
@@ -150,12 +161,34 @@ fn a_run_that_is_dropped_leaves_nothing_behind() {
         assert!(!leftovers().is_empty());
         drop(running);
         assert_eq!(leftovers(), Vec::<PathBuf>::new());
-        let end = Instant::now() + Duration::from_secs(5);
-        while processes.iter().any(|pid| alive(*pid)) {
-            assert!(Instant::now() < end, "still alive after 5 s: {processes:?}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        within_5_s(|| processes.iter().all(|pid| !alive(*pid)), "processes are still alive");
     }
+}
+
+fn within_5_s(done: impl Fn() -> bool, otherwise: &str) {
+    let end = Instant::now() + Duration::from_secs(5);
+    while !done() {
+        assert!(Instant::now() < end, "after 5 s, {otherwise}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_demo_that_is_killed_leaves_nothing_behind() {
+    let _alone = alone();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_demo-workload"));
+    let mut demo = command.args(["start", "disk"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(demo.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let main: u32 = line.trim().parse().unwrap();
+    let workers = children(main);
+    assert_eq!(workers.len(), 2);
+    assert!(!leftovers_of(demo.id()).is_empty());
+    // SIGKILL: nothing in the demo itself can clean up.
+    demo.kill().unwrap();
+    demo.wait().unwrap();
+    within_5_s(|| workers.iter().chain([&main]).all(|pid| !alive(*pid)), "processes are still alive");
+    within_5_s(|| leftovers_of(demo.id()).is_empty(), "files or cgroups are still there");
 }
 
 #[test]
@@ -163,7 +196,7 @@ fn the_gpu_wait_inside_libcuda_is_as_long_as_a_sleep() {
     let _alone = alone();
     let program = Path::new(env!("CARGO_BIN_EXE_demo-workload"));
     let profile = program.parent().and_then(Path::file_name).unwrap();
-    let mut build = std::process::Command::new(env!("CARGO"));
+    let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--quiet", "--package", "standin-cuda"]);
     if profile == "release" {
         build.arg("--release");

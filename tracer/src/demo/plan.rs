@@ -86,8 +86,9 @@ pub struct Plan {
     pub worker_cpu: Option<usize>,
     /// CPUs that main is confined to; empty for no limit.
     pub main_cpus: Vec<usize>,
-    /// Main and workers get the highest priority, so that whatever else the machine does is not the bottleneck.
-    pub raise_priority: bool,
+    /// Workers keep main's priority, the highest that this user may give: whatever else the machine does is not the
+    /// bottleneck. Otherwise they compete as ordinary processes.
+    pub raise_workers: bool,
     /// Cgroup that workers join.
     pub cgroup: Option<PathBuf>,
     /// Stand-in libcuda in which main waits for the GPU, and how.
@@ -126,7 +127,7 @@ impl Plan {
             competitors: 0,
             worker_cpu: None,
             main_cpus: Vec::new(),
-            raise_priority: true,
+            raise_workers: true,
             cgroup: None,
             cuda: None,
             data: PathBuf::new(),
@@ -148,7 +149,7 @@ impl Plan {
                     plan.main_cpus = rest.to_vec();
                 }
                 // Priorities would decide the contest that is to be shown.
-                plan.raise_priority = false;
+                plan.raise_workers = false;
                 Nanos(1_500_000)
             }
             Scenario::Preprocessing => {
@@ -218,7 +219,7 @@ impl Plan {
         // Odd and no multiple of 3, so coprime to the file counts that are used (2^a * 3^b).
         let stride = (files / 3 * 2) | 1;
         let n = batch.wrapping_mul(self.batch as u64).wrapping_add(sample as u64) % files;
-        let stride = if stride % 3 == 0 { stride + 2 } else { stride };
+        let stride = if stride.is_multiple_of(3) { stride + 2 } else { stride };
         (n.wrapping_mul(stride) % files) as usize
     }
 }

@@ -14,6 +14,9 @@ pub fn run(run_dir: &Path, index: usize, parent: i32, memory: i32) -> Result<(),
     super::set_name(c"demo-worker");
     super::die_with(parent)?;
     let plan = Plan::load(run_dir)?;
+    if !plan.raise_workers {
+        super::compete()?;
+    }
     if let Some(cpu) = plan.worker_cpu {
         super::pin(&[cpu])?;
     }
