@@ -161,14 +161,14 @@ fn a_run_that_is_dropped_leaves_nothing_behind() {
         assert!(!leftovers().is_empty());
         drop(running);
         assert_eq!(leftovers(), Vec::<PathBuf>::new());
-        within_5_s(|| processes.iter().all(|pid| !alive(*pid)), "processes are still alive");
+        soon(|| processes.iter().all(|pid| !alive(*pid)), "processes are still alive");
     }
 }
 
-fn within_5_s(done: impl Fn() -> bool, otherwise: &str) {
-    let end = Instant::now() + Duration::from_secs(5);
+fn soon(done: impl Fn() -> bool, otherwise: &str) {
+    let end = Instant::now() + Duration::from_secs(20);
     while !done() {
-        assert!(Instant::now() < end, "after 5 s, {otherwise}");
+        assert!(Instant::now() < end, "after 20 s, {otherwise}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -187,8 +187,8 @@ fn a_demo_that_is_killed_leaves_nothing_behind() {
     // SIGKILL: nothing in the demo itself can clean up.
     demo.kill().unwrap();
     demo.wait().unwrap();
-    within_5_s(|| workers.iter().chain([&main]).all(|pid| !alive(*pid)), "processes are still alive");
-    within_5_s(|| leftovers_of(demo.id()).is_empty(), "files or cgroups are still there");
+    soon(|| workers.iter().chain([&main]).all(|pid| !alive(*pid)), "processes are still alive");
+    soon(|| leftovers_of(demo.id()).is_empty(), "files or cgroups are still there");
 }
 
 #[test]

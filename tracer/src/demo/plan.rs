@@ -137,7 +137,7 @@ impl Plan {
             Scenario::Disk => {
                 let chunk = if machine.throttled { THROTTLED_READ } else { SMALL_READ };
                 plan.reading = Reading::Uncached { chunk };
-                plan.files = files_for(steady);
+                plan.files = files_for(steady, machine.throttled);
                 plan.compute = Compute::ShareOfSupply(0.3);
                 plan.warm_up = 3;
                 Nanos::ZERO
@@ -224,11 +224,14 @@ impl Plan {
     }
 }
 
-/// Enough files that the steady phase hardly reads one twice, but at most 192 MiB.
-fn files_for(steady: Duration) -> usize {
+/// Enough files that the steady phase hardly reads one twice, within bounds. A held-back disk reads a file again as slowly
+/// as the first time, so few are enough, and making and removing them costs a busy machine milliseconds each; without
+/// the limit, the data set shall not fit the disk's own cache.
+fn files_for(steady: Duration, throttled: bool) -> usize {
     let samples = steady.as_secs_f64() * f64::from(IOPS) * THROTTLED_READ as f64 / SAMPLE_BYTES as f64;
-    let mut files = 96;
-    while (files as f64) < samples && files < 1536 {
+    let most = if throttled { 192 } else { 1536 };
+    let mut files = if throttled { 96 } else { 768 };
+    while (files as f64) < samples && files < most {
         files *= 2;
     }
     files
@@ -267,6 +270,13 @@ mod tests {
         assert_eq!((plan.worker_cpu, plan.main_cpus), (Some(1), vec![0]));
         let single = self::plan(Scenario::CpuStarved, 1);
         assert_eq!((single.worker_cpu, single.main_cpus), (Some(0), vec![]));
+    }
+
+    #[test]
+    fn the_data_set_grows_with_the_duration_within_bounds() {
+        let files = |seconds, throttled| files_for(Duration::from_secs(seconds), throttled);
+        assert_eq!([files(1, true), files(3, true), files(3600, true)], [96, 192, 192]);
+        assert_eq!([files(1, false), files(3600, false)], [768, 1536]);
     }
 
     #[test]
