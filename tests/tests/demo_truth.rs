@@ -19,13 +19,8 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 fn options(scenario: Scenario) -> Options {
-    Options {
-        scenario,
-        duration: Duration::from_secs(3),
-        nvml: false,
-        cuda_wait: CudaWait::Spin,
-        program: Some(env!("CARGO_BIN_EXE_demo-workload").into()),
-    }
+    let program = Some(env!("CARGO_BIN_EXE_demo-workload").into());
+    Options { program, ..Options::new(scenario, Duration::from_secs(3)) }
 }
 
 fn workers(running: &Running) -> Vec<u32> {
@@ -103,6 +98,16 @@ fn disk_is_limited_by_the_disk() {
     assert!(score.idle.share(score.idle.disk) > 0.7, "{score:?}");
     assert!(kernel.in_d > 0.6, "{kernel:?}");
     assert!(score.gaps >= 10, "{score:?}");
+}
+
+#[test]
+fn disk_is_limited_by_the_disk_also_without_a_limit() {
+    let _alone = alone();
+    let (score, _) = run(&Options { limit_disk: false, ..options(Scenario::Disk) });
+    assert!((0.1..0.6).contains(&score.busy_share()), "{score:?}");
+    // Not compared with cpu_starved: against a fast disk, other programs of the machine may win.
+    let others = [score.idle.preprocessing, score.idle.other];
+    assert!(others.iter().all(|other| *other < score.idle.disk), "{score:?}");
 }
 
 #[test]

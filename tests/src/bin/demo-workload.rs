@@ -35,13 +35,7 @@ fn main() -> ExitCode {
 }
 
 fn start(scenario: demo::Scenario) -> Result<(), demo::DemoError> {
-    let mut running = demo::start(&demo::Options {
-        scenario,
-        duration: Duration::from_secs(20),
-        nvml: false,
-        cuda_wait: demo::CudaWait::Spin,
-        program: None,
-    })?;
+    let mut running = demo::start(&demo::Options::new(scenario, Duration::from_secs(20)))?;
     running.go()?;
     println!("{}", running.pid());
     running.wait()
