@@ -1,0 +1,244 @@
+//! Off-CPU intervals: one record each, written when the thread runs again.
+//!
+//! A thread's [`STATE`] is written from two sides. The switch-out runs on its CPU and writes everything but the waking;
+//! the waking runs anywhere, serialised by `task_struct.pi_lock`, and writes `wake_ns`, `waker_*` and `pad`. They may run
+//! at the same time, since a waking can overtake the end of the switch-out by a microsecond; no field has two writers.
+
+use crate::files;
+use crate::kernel::{
+    Access, Direct, Probed, call_file, current, current_call, current_call_number, current_task, file_id, offset, probe,
+};
+use crate::maps::{EVENTS, NO_WAKEUP, STATE, count, count_alone};
+use crate::target::is_target;
+use aya_ebpf::bindings::BPF_ANY;
+use aya_ebpf::helpers::bpf_get_current_pid_tgid;
+use aya_ebpf::helpers::generated::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
+use aya_ebpf::macros::{btf_tracepoint, raw_tracepoint};
+use aya_ebpf::programs::{BtfTracePointContext, RawTracePointContext};
+use tracer_ebpf::{
+    ABSENT, Counter, FLAG_IOWAIT, FLAG_PREEMPTED, FLAG_WAKER_INTERRUPT, FLAG_WAKER_KTHREAD, FileId, Kind, NO_SYSCALL,
+    OffCpu, OffCpuFile,
+};
+
+/// `PF_KTHREAD` (`linux/sched.h`).
+const PF_KTHREAD: u32 = 0x0020_0000;
+/// `PF_EXITING`: a thread that was killed in user code wakes its parent, outside any system call.
+const PF_EXITING: u32 = 0x0000_0004;
+
+/// `TASK_UNINTERRUPTIBLE`.
+const UNINTERRUPTIBLE: u32 = 2;
+
+/// Arguments of `sched_switch`: `preempt, prev, next` and, since 5.18, `prev_state`.
+#[btf_tracepoint(function = "sched_switch")]
+pub fn sched_switch(ctx: BtfTracePointContext) -> i32 {
+    // The argument, not the field: by now a waker may have changed the field.
+    let state = if offset!(switch_has_state) != 0 { Some(ctx.arg::<u32>(3)) } else { None };
+    switch::<Direct>(ctx.arg::<u32>(0) != 0, ctx.arg(1), ctx.arg(2), state);
+    0
+}
+
+/// Stands in for [`sched_switch`] where the kernel refuses it.
+#[raw_tracepoint(tracepoint = "sched_switch")]
+pub fn sched_switch_raw(ctx: RawTracePointContext) -> i32 {
+    let state = if offset!(switch_has_state) != 0 { Some(ctx.arg::<u32>(3)) } else { None };
+    switch::<Probed>(ctx.arg::<u32>(0) != 0, ctx.arg(1), ctx.arg(2), state);
+    0
+}
+
+/// Argument of `sched_waking`: the thread that is being woken.
+#[btf_tracepoint(function = "sched_waking")]
+pub fn sched_waking(ctx: BtfTracePointContext) -> i32 {
+    waking::<Direct>(ctx.arg(0));
+    0
+}
+
+/// Stands in for [`sched_waking`] where the kernel refuses it.
+#[raw_tracepoint(tracepoint = "sched_waking")]
+pub fn sched_waking_raw(ctx: RawTracePointContext) -> i32 {
+    waking::<Probed>(ctx.arg(0));
+    0
+}
+
+#[inline(always)]
+fn switch<A: Access>(preempted: bool, prev: *const u8, next: *const u8, state: Option<u32>) {
+    // SAFETY: both point at a `task_struct`.
+    let (prev_tid, next_tid) =
+        unsafe { (A::read::<u32>(prev, offset!(task_pid)), A::read::<u32>(next, offset!(task_pid))) };
+    let (leaves, returns) = (is_target(prev_tid), is_target(next_tid));
+    if !leaves && !returns {
+        return;
+    }
+    // SAFETY: no preconditions.
+    let now = unsafe { bpf_ktime_get_ns() };
+    if leaves {
+        // SAFETY: as above.
+        let state = state.unwrap_or_else(|| unsafe { A::read(prev, offset!(task_state)) });
+        leave::<A>(prev, prev_tid, next_tid, preempted, state, now);
+    }
+    if returns {
+        resume(next_tid, prev_tid, now);
+    }
+}
+
+/// A target thread leaves the CPU. It is still the current task.
+#[inline(always)]
+fn leave<A: Access>(task: *const u8, tid: u32, next_tid: u32, preempted: bool, state: u32, now: u64) {
+    // SAFETY: `task` points at a `task_struct`.
+    let (pid, waits) =
+        unsafe { (A::read::<u32>(task, offset!(task_tgid)), A::read::<u8>(task, offset!(task_iowait_byte))) };
+    let call = current_call();
+    // A thread can be preempted between announcing its sleep and sleeping: then its state says asleep, but it is not.
+    let mut flags = if preempted || state == 0 { FLAG_PREEMPTED } else { 0 };
+    if u32::from(waits) & offset!(task_iowait_mask) != 0 {
+        flags |= FLAG_IOWAIT;
+    }
+    let mut kind = Kind::OffCpu;
+    let mut file = FileId::default();
+    if flags & FLAG_PREEMPTED == 0 {
+        let open = call_file(call);
+        if !open.is_null() {
+            kind = Kind::OffCpuFile;
+            file = file_id(open);
+            files::name_once(open, &file, pid, call.arg0 as u32);
+        } else if state & UNINTERRUPTIBLE != 0 || flags & FLAG_IOWAIT != 0 {
+            files::blocked_path(tid, pid, now, i32::from(call.nr));
+        }
+    }
+    if let Some(slot) = STATE.get_ptr_mut(&tid) {
+        // SAFETY: map values stay in place, and only this program writes these fields.
+        unsafe {
+            (*slot).off.kind = kind as u32;
+            (*slot).off.pid = pid;
+            (*slot).off.flags = flags;
+            (*slot).off.off_ns = now;
+            (*slot).off.arg0 = call.arg0;
+            (*slot).off.next_tid = next_tid;
+            (*slot).off.syscall = call.nr;
+            (*slot).off.state = state as u16;
+            if kind as u32 == Kind::OffCpuFile as u32 {
+                (*slot).file = file;
+            }
+        }
+    } else {
+        let first = OffCpuFile {
+            off: OffCpu {
+                kind: kind as u32,
+                tid,
+                pid,
+                flags,
+                off_ns: now,
+                arg0: call.arg0,
+                next_tid,
+                syscall: call.nr,
+                waker_syscall: NO_SYSCALL,
+                state: state as u16,
+                ..OffCpu::default()
+            },
+            file,
+        };
+        keep(&first);
+    }
+}
+
+/// A target thread runs again: its interval is complete.
+#[inline(always)]
+fn resume(tid: u32, prev_tid: u32, now: u64) {
+    let Some(slot) = STATE.get_ptr_mut(&tid) else { return };
+    // SAFETY: map values stay in place. Nobody else writes to the state of a thread that is being switched in: it cannot
+    // be woken before it has slept again.
+    let state = unsafe { &mut *slot };
+    if state.off.off_ns == 0 {
+        return;
+    }
+    state.off.on_ns = now;
+    // SAFETY: no preconditions.
+    state.off.cpu = unsafe { bpf_get_smp_processor_id() } as u16;
+    state.off.prev_tid = prev_tid;
+    if state.settle() {
+        count_alone(Counter::OffCpuEmitted);
+        if state.off.flags & tracer_ebpf::FLAG_EARLY_WAKE != 0 {
+            count_alone(Counter::EarlyWake);
+        }
+        let written = if state.off.kind == Kind::OffCpuFile as u32 {
+            EVENTS.output::<OffCpuFile>(&*state, NO_WAKEUP)
+        } else {
+            EVENTS.output::<OffCpu>(&state.off, NO_WAKEUP)
+        };
+        if written.is_err() {
+            count_alone(Counter::OffCpuDropped);
+        }
+    } else {
+        count_alone(Counter::BadInterval);
+    }
+    state.off.off_ns = 0;
+    state.off.wake_ns = 0;
+}
+
+/// Some thread, or an interrupt, wakes a thread.
+#[inline(always)]
+fn waking<A: Access>(task: *const u8) {
+    // SAFETY: `task` points at a `task_struct`.
+    let tid = unsafe { A::read::<u32>(task, offset!(task_pid)) };
+    if !is_target(tid) {
+        return;
+    }
+    // A thread without a state has not left the CPU since the attach. This waking came before it slept; it is only lost
+    // as the early waking of its first interval.
+    let Some(slot) = STATE.get_ptr_mut(&tid) else { return };
+    let who = bpf_get_current_pid_tgid();
+    let task_flags = current::<u32>(offset!(task_flags));
+    let mut flags = 0;
+    let mut syscall = NO_SYSCALL;
+    if task_flags & PF_KTHREAD != 0 {
+        // The idle task is one too.
+        flags |= FLAG_WAKER_KTHREAD;
+    } else {
+        syscall = current_call_number();
+    }
+    // User code wakes nobody, so that a waking from there comes from an interrupt, and this one runs on the thread's own
+    // stack, which is empty then. (In a page fault a thread might wake one that waits for its memory map: a D state.)
+    let from_user = syscall == NO_SYSCALL && task_flags & (PF_KTHREAD | PF_EXITING) == 0;
+    if from_user || who as u32 == 0 || on_interrupt_stack() {
+        flags |= FLAG_WAKER_INTERRUPT;
+    }
+    // SAFETY: map values stay in place, and only wakings, one at a time for each thread, write these fields.
+    unsafe {
+        (*slot).off.waker_tid = who as u32;
+        (*slot).off.waker_pid = (who >> 32) as u32;
+        (*slot).off.waker_syscall = syscall;
+        (*slot).off.pad = flags;
+        (*slot).off.wake_ns = bpf_ktime_get_ns();
+    }
+}
+
+/// Keeps the state of a thread that has none yet.
+#[inline(always)]
+pub fn keep(state: &OffCpuFile) {
+    if STATE.insert(&state.off.tid, state, u64::from(BPF_ANY)).is_err() {
+        count(Counter::StateFull);
+    }
+}
+
+/// Whether this program runs in an interrupt, hard or soft, that interrupted the kernel.
+#[inline(always)]
+fn on_interrupt_stack() -> bool {
+    if offset!(task_stack) == ABSENT || offset!(thread_size) == ABSENT {
+        return false;
+    }
+    // Not a plain load: 6.18 takes what it gives for a pointer into memory, and admits no arithmetic on its half.
+    let stack = probe::<u32>(current_task(), offset!(task_stack));
+    frame_address().wrapping_sub(stack) >= offset!(thread_size)
+}
+
+/// Where this function's own stack frame lies, low half. x86 runs interrupts on stacks of their own, so in one this is far
+/// from the current task's stack.
+///
+/// Its own function, never inlined: programs that use 64 bytes of stack or more get a private one from 6.13 on, away from
+/// any task's; this one uses none. The low half suffices, and the verifier lets a 32-bit move make a number of a pointer.
+#[inline(never)]
+fn frame_address() -> u32 {
+    let address: u64;
+    // SAFETY: copies a register that is always readable.
+    unsafe { core::arch::asm!("w0 = w10", out("r0") address, options(nomem, nostack, preserves_flags)) };
+    address as u32
+}
