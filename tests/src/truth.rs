@@ -97,6 +97,7 @@ enum Entry {
         compute_start_ns: u64,
     },
     Sample(Sample),
+    Put(Put),
     #[serde(other)]
     Other,
 }
@@ -115,6 +116,22 @@ struct Sample {
     transform_cpu_ns: u64,
 }
 
+#[derive(Deserialize)]
+struct Put {
+    batch: u64,
+    start_ns: u64,
+    end_ns: u64,
+    #[serde(default)]
+    delay_ns: u64,
+}
+
+/// What a worker logged for one batch.
+#[derive(Default)]
+struct Batch {
+    samples: Vec<Sample>,
+    puts: Vec<Put>,
+}
+
 /// Scores a run by its two files.
 pub fn score_files(busy_file: &Path, truth_file: &Path) -> anyhow::Result<Score> {
     let read = |path: &Path| fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
@@ -124,11 +141,12 @@ pub fn score_files(busy_file: &Path, truth_file: &Path) -> anyhow::Result<Score>
 /// Scores a run by the texts of its busy file and its truth log. Only GPU 0 counts.
 pub fn score(busy_text: &str, truth_text: &str) -> anyhow::Result<Score> {
     let busy = busy_intervals(busy_text)?;
-    let (mut steps, mut samples) = (Vec::new(), HashMap::<u64, Vec<Sample>>::new());
+    let (mut steps, mut batches) = (Vec::new(), HashMap::<u64, Batch>::new());
     for line in truth_text.lines() {
         match serde_json::from_str(line).with_context(|| format!("bad line in the truth log: {line}"))? {
             Entry::Step { batch, compute_start_ns } => steps.push((compute_start_ns, batch)),
-            Entry::Sample(sample) => samples.entry(sample.batch).or_default().push(sample),
+            Entry::Sample(sample) => batches.entry(sample.batch).or_default().samples.push(sample),
+            Entry::Put(put) => batches.entry(put.batch).or_default().puts.push(put),
             Entry::Other => {}
         }
     }
@@ -142,9 +160,9 @@ pub fn score(busy_text: &str, truth_text: &str) -> anyhow::Result<Score> {
     for pair in busy.windows(2) {
         let gap = Interval { start: pair[0].end, end: pair[1].start };
         score.gaps += 1;
-        let owed = owed_batch(&steps, pair[1]).and_then(|batch| samples.get(&batch));
+        let owed = owed_batch(&steps, pair[1]).and_then(|batch| batches.get(&batch));
         score.unmatched += usize::from(owed.is_none());
-        let idle = explain(gap, owed.map_or(&[], Vec::as_slice));
+        let idle = owed.map_or_else(|| explain(gap, &Batch::default()), |batch| explain(gap, batch));
         for (sum, part) in [
             (&mut score.idle.total, idle.total),
             (&mut score.idle.disk, idle.disk),
@@ -169,9 +187,9 @@ fn owed_batch(steps: &[(u64, u64)], busy: Interval) -> Option<u64> {
 
 /// Splits a gap by what the worker logged for the owed batch. Within one read or transform, CPU and run-queue time are
 /// spread evenly, since only their sums are known.
-fn explain(gap: Interval, samples: &[Sample]) -> Idle {
+fn explain(gap: Interval, batch: &Batch) -> Idle {
     let mut idle = Idle { total: seconds(gap.len()), ..Idle::default() };
-    for s in samples {
+    for s in &batch.samples {
         let read = Interval { start: s.read_start_ns, end: s.read_end_ns };
         let (inside, wall) = (seconds(gap.overlap(read)), read.len() as f64);
         if wall > 0.0 {
@@ -188,6 +206,13 @@ fn explain(gap: Interval, samples: &[Sample]) -> Idle {
             let cpu = (s.transform_cpu_ns as f64 / wall).min(1.0);
             idle.preprocessing += inside * cpu;
             idle.cpu_starved += inside * (1.0 - cpu);
+        }
+    }
+    for put in &batch.puts {
+        let put_time = Interval { start: put.start_ns, end: put.end_ns };
+        if put_time.len() > 0 {
+            let delay = (put.delay_ns as f64 / put_time.len() as f64).min(1.0);
+            idle.cpu_starved += seconds(gap.overlap(put_time)) * delay;
         }
     }
     idle.other = (idle.total - idle.disk - idle.preprocessing - idle.cpu_starved).max(0.0);

@@ -3,7 +3,7 @@
 use aya_ebpf::helpers::generated::{bpf_get_current_task, bpf_get_current_task_btf, bpf_task_pt_regs};
 use aya_ebpf::helpers::{bpf_probe_read_kernel, bpf_probe_read_user};
 use core::ptr::read_volatile;
-use tracer_ebpf::{ABSENT, FileId, KernelOffsets, NO_SYSCALL};
+use tracer_ebpf::{ABSENT, FileId, KernelOffsets, NO_SYSCALL, POLL, PPOLL, SENDFILE};
 
 /// Filled in before the load. The map behind it is frozen, so that the verifier knows every value and drops the branches
 /// that do not apply to this kernel.
@@ -68,6 +68,13 @@ pub fn probe<T: Copy + Default>(object: *const u8, offset: u32) -> T {
     unsafe { Probed::read(object, offset) }
 }
 
+/// The current task's `task_struct`, for reads that may fail.
+#[inline(always)]
+pub fn current_task() -> *const u8 {
+    // SAFETY: no preconditions.
+    unsafe { bpf_get_current_task() as *const u8 }
+}
+
 /// Reads a member of the current task.
 #[inline(always)]
 pub fn current<T: Copy + Default>(offset: u32) -> T {
@@ -76,7 +83,7 @@ pub fn current<T: Copy + Default>(offset: u32) -> T {
         if offset!(has_pt_regs_helper) != 0 {
             Direct::read(bpf_get_current_task_btf().cast_const().cast(), offset)
         } else {
-            Probed::read(bpf_get_current_task() as *const u8, offset)
+            Probed::read(current_task(), offset)
         }
     }
 }
@@ -99,7 +106,7 @@ pub fn user_register(register: u32) -> u64 {
             let regs = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const u8;
             Direct::read(regs, register)
         } else {
-            let stack: u64 = Probed::read(bpf_get_current_task() as *const u8, offset!(task_stack));
+            let stack: u64 = Probed::read(current_task(), offset!(task_stack));
             Probed::read(stack as *const u8, offset!(regs_from_stack).wrapping_add(register))
         }
     }
@@ -125,33 +132,8 @@ fn call_number(orig_ax: u64) -> i16 {
     if orig_ax < 1024 { orig_ax as i16 } else { NO_SYSCALL }
 }
 
-/// `poll` and `ppoll`, whose first argument points at an array that starts with a descriptor.
-const POLL: i16 = 7;
-const PPOLL: i16 = 271;
-/// `sendfile`, which reads from its second argument.
-const SENDFILE: i16 = 40;
-
-/// System calls whose first argument is the descriptor that they wait on, one bit each.
-static FD_CALLS: [u64; 8] = fd_calls();
-
-const fn fd_calls() -> [u64; 8] {
-    let calls: [u16; 45] = [
-        0, 1, 5, 16, 17, 18, 19, 20, // read write fstat ioctl pread64 pwrite64 readv writev
-        42, 43, 44, 45, 46, 47, 48, // connect accept sendto recvfrom sendmsg recvmsg shutdown
-        72, 73, 74, 75, 77, 78, // fcntl flock fsync fdatasync ftruncate getdents
-        91, 93, 187, 217, 221, 232, // fchmod fchown readahead getdents64 fadvise64 epoll_wait
-        275, 276, 277, 278, 281, 285, 288, // splice tee sync_file_range vmsplice epoll_pwait fallocate accept4
-        295, 296, 299, 306, 307, 326, // preadv pwritev recvmmsg syncfs sendmmsg copy_file_range
-        327, 328, 441, 286, 8, // preadv2 pwritev2 epoll_pwait2 timerfd_settime lseek
-    ];
-    let mut bits = [0; 8];
-    let mut i = 0;
-    while i < calls.len() {
-        bits[calls[i] as usize / 64] |= 1 << (calls[i] % 64);
-        i += 1;
-    }
-    bits
-}
+/// The table as memory, rather than spread over the instructions.
+static FD_CALLS: [u64; 8] = tracer_ebpf::FD_CALLS;
 
 /// The open file that the current task's system call works on, where it takes a descriptor; null otherwise.
 #[inline(always)]
@@ -166,7 +148,7 @@ pub fn call_file(call: Call) -> *const u8 {
         SENDFILE => user_register(offset!(regs_si)) as u32,
         nr => {
             let nr = nr as u16 as usize;
-            // SAFETY: the mask keeps the index inside; a volatile load keeps the table out of the instructions.
+            // SAFETY: the mask keeps the index inside.
             let word = unsafe { read_volatile((&raw const FD_CALLS).cast::<u64>().add(nr / 64 & 7)) };
             if nr >= 512 || word >> (nr % 64) & 1 == 0 {
                 return core::ptr::null();

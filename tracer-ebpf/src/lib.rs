@@ -299,6 +299,40 @@ pub struct Task {
     pub comm: [u8; 16],
 }
 
+/// `poll`, whose first argument points at an array of `struct pollfd`.
+pub const POLL: i16 = 7;
+/// `ppoll`, likewise.
+pub const PPOLL: i16 = 271;
+/// `sendfile`, which reads from the descriptor in its *second* argument.
+pub const SENDFILE: i16 = 40;
+
+/// The system calls that wait on the descriptor in their first argument, one bit for each x86-64 number below 512.
+pub const FD_CALLS: [u64; 8] = fd_calls();
+
+const fn fd_calls() -> [u64; 8] {
+    let calls: [u16; 43] = [
+        0, 1, 5, 16, 17, 18, 19, 20, // read write fstat ioctl pread64 pwrite64 readv writev
+        42, 43, 44, 45, 46, 47, 48, // connect accept sendto recvfrom sendmsg recvmsg shutdown
+        72, 73, 74, 75, 77, 78, // fcntl flock fsync fdatasync ftruncate getdents
+        91, 93, 187, 217, 221, 232, // fchmod fchown readahead getdents64 fadvise64 epoll_wait
+        275, 276, 277, 278, 281, 285, 288, // splice tee sync_file_range vmsplice epoll_pwait fallocate accept4
+        295, 296, 299, 306, 307, 326, // preadv pwritev recvmmsg syncfs sendmmsg copy_file_range
+        327, 328, 441, // preadv2 pwritev2 epoll_pwait2
+    ];
+    let mut bits = [0; 8];
+    let mut i = 0;
+    while i < calls.len() {
+        bits[calls[i] as usize / 64] |= 1 << (calls[i] % 64);
+        i += 1;
+    }
+    bits
+}
+
+/// Whether a system call waits on the descriptor in its first argument.
+pub const fn waits_on_fd(nr: i16) -> bool {
+    nr >= 0 && nr < 512 && FD_CALLS[nr as usize / 64] >> (nr as usize % 64) & 1 != 0
+}
+
 /// Slots of the per-CPU counter map.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

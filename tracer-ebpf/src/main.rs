@@ -2,7 +2,7 @@
 #![no_std]
 #![no_main]
 #![allow(internal_features, reason = "atomic_xadd, see maps::count")]
-#![feature(core_intrinsics)]
+#![feature(asm_experimental_arch, core_intrinsics)]
 
 mod block;
 mod files;

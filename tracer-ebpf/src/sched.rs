@@ -5,7 +5,9 @@
 //! at the same time, since a waking can overtake the end of the switch-out by a microsecond; no field has two writers.
 
 use crate::files;
-use crate::kernel::{Access, Direct, Probed, call_file, current, current_call, current_call_number, file_id, offset};
+use crate::kernel::{
+    Access, Direct, Probed, call_file, current, current_call, current_call_number, current_task, file_id, offset, probe,
+};
 use crate::maps::{EVENTS, NO_WAKEUP, STATE, count, count_alone};
 use crate::target::is_target;
 use aya_ebpf::bindings::BPF_ANY;
@@ -13,7 +15,6 @@ use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::helpers::generated::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use aya_ebpf::macros::{btf_tracepoint, raw_tracepoint};
 use aya_ebpf::programs::{BtfTracePointContext, RawTracePointContext};
-use core::ptr::read_volatile;
 use tracer_ebpf::{
     ABSENT, Counter, FLAG_IOWAIT, FLAG_PREEMPTED, FLAG_WAKER_INTERRUPT, FLAG_WAKER_KTHREAD, FileId, Kind, NO_SYSCALL,
     OffCpu, OffCpuFile,
@@ -21,6 +22,8 @@ use tracer_ebpf::{
 
 /// `PF_KTHREAD` (`linux/sched.h`).
 const PF_KTHREAD: u32 = 0x0020_0000;
+/// `PF_EXITING`: a thread that was killed in user code wakes its parent, outside any system call.
+const PF_EXITING: u32 = 0x0000_0004;
 
 /// `TASK_UNINTERRUPTIBLE`.
 const UNINTERRUPTIBLE: u32 = 2;
@@ -183,15 +186,19 @@ fn waking<A: Access>(task: *const u8) {
     // as the early waking of its first interval.
     let Some(slot) = STATE.get_ptr_mut(&tid) else { return };
     let who = bpf_get_current_pid_tgid();
+    let task_flags = current::<u32>(offset!(task_flags));
     let mut flags = 0;
     let mut syscall = NO_SYSCALL;
-    if current::<u32>(offset!(task_flags)) & PF_KTHREAD != 0 {
+    if task_flags & PF_KTHREAD != 0 {
         // The idle task is one too.
         flags |= FLAG_WAKER_KTHREAD;
     } else {
         syscall = current_call_number();
     }
-    if who as u32 == 0 || in_interrupt() {
+    // User code wakes nobody, so that a waking from there comes from an interrupt, and this one runs on the thread's own
+    // stack, which is empty then. (In a page fault a thread might wake one that waits for its memory map: a D state.)
+    let from_user = syscall == NO_SYSCALL && task_flags & (PF_KTHREAD | PF_EXITING) == 0;
+    if from_user || who as u32 == 0 || on_interrupt_stack() {
         flags |= FLAG_WAKER_INTERRUPT;
     }
     // SAFETY: map values stay in place, and only wakings, one at a time for each thread, write these fields.
@@ -212,26 +219,26 @@ pub fn keep(state: &OffCpuFile) {
     }
 }
 
-/// Whether this program runs in an interrupt, hard or soft.
+/// Whether this program runs in an interrupt, hard or soft, that interrupted the kernel.
 #[inline(always)]
-fn in_interrupt() -> bool {
+fn on_interrupt_stack() -> bool {
     if offset!(task_stack) == ABSENT || offset!(thread_size) == ABSENT {
         return false;
     }
-    let stack = current::<u64>(offset!(task_stack)) as u32;
-    stack_distance(stack) >= offset!(thread_size)
+    // Not a plain load: 6.18 takes what it gives for a pointer into memory, and admits no arithmetic on its half.
+    let stack = probe::<u32>(current_task(), offset!(task_stack));
+    frame_address().wrapping_sub(stack) >= offset!(thread_size)
 }
 
-/// How far above `stack` (its low half) the program's own frame lies. x86 runs interrupts on stacks of their own, so in
-/// one this is far outside the current task's stack.
+/// Where this function's own stack frame lies, low half. x86 runs interrupts on stacks of their own, so in one this is far
+/// from the current task's stack.
 ///
-/// Its own function, never inlined: programs that need more than 64 bytes of stack get a private one in newer kernels
-/// (6.13), away from any task's; this one needs a few bytes. The low half suffices: the verifier allows no way to the rest.
+/// Its own function, never inlined: programs that use 64 bytes of stack or more get a private one from 6.13 on, away from
+/// any task's; this one uses none. The low half suffices, and the verifier lets a 32-bit move make a number of a pointer.
 #[inline(never)]
-fn stack_distance(stack: u32) -> u32 {
-    let here = stack;
-    let address = &raw const here;
-    // SAFETY: a live local; the volatile load keeps it on the stack.
-    let stack = unsafe { read_volatile(address) };
-    (address as usize as u32).wrapping_sub(stack)
+fn frame_address() -> u32 {
+    let address: u64;
+    // SAFETY: copies a register that is always readable.
+    unsafe { core::arch::asm!("w0 = w10", out("r0") address, options(nomem, nostack, preserves_flags)) };
+    address as u32
 }

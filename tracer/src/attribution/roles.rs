@@ -207,9 +207,11 @@ fn libcuda_samples<K: std::hash::Hash + Eq>(timeline: &Timeline, key: impl Fn(&T
     counts
 }
 
-/// Whether a mapped file is the CUDA driver library.
+/// Whether a mapped file is the CUDA driver library, or the one that stands in for it where there is no GPU. Not its
+/// neighbours libcudart and libcudnn, which also run before there is work for the GPU.
 pub fn is_libcuda(path: &str) -> bool {
-    path.rsplit('/').next().is_some_and(|name| name.starts_with("libcuda.so"))
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.starts_with("libcuda.so") || name.starts_with("libcuda_standin.so")
 }
 
 /// The thread of the feeder's process that drives the GPU: the one most seen in libcuda, else the main thread.

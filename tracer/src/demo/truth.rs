@@ -52,7 +52,7 @@ pub enum Entry {
         /// Run-queue time during the transform.
         transform_delay_ns: Nanos,
     },
-    /// A worker handed a batch over.
+    /// A worker put a batch where main finds it; the message to main follows.
     Put {
         /// Batch.
         batch: u64,
@@ -64,6 +64,8 @@ pub enum Entry {
         start_ns: MonoNs,
         /// It was done.
         end_ns: MonoNs,
+        /// Run-queue time in between.
+        delay_ns: Nanos,
     },
 }
 
@@ -99,10 +101,10 @@ mod tests {
 
     #[test]
     fn entries_are_flat_objects_with_their_kind() {
-        let entry = Entry::Put { batch: 3, worker: 1, pid: 9, start_ns: MonoNs(5), end_ns: MonoNs(7) };
+        let entry =
+            Entry::Put { batch: 3, worker: 1, pid: 9, start_ns: MonoNs(5), end_ns: MonoNs(7), delay_ns: Nanos(1) };
         let value = serde_json::to_value(&entry).unwrap();
-        let expected =
-            serde_json::json!({"kind": "put", "batch": 3, "worker": 1, "pid": 9, "start_ns": 5, "end_ns": 7});
+        let expected = serde_json::json!({"kind": "put", "batch": 3, "worker": 1, "pid": 9, "start_ns": 5, "end_ns": 7, "delay_ns": 1});
         assert_eq!(value, expected);
     }
 }

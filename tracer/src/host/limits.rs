@@ -133,4 +133,27 @@ mod tests {
             ]
         );
     }
+
+    /// Files of a version 2 hierarchy in an ordinary directory: the reader cannot tell.
+    #[test]
+    fn limits_of_a_version_2_hierarchy_come_from_every_level() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |file: &str, text: &str| std::fs::write(dir.path().join(file), text).unwrap();
+        std::fs::create_dir_all(dir.path().join("pod/job")).unwrap();
+        write("pod/cpu.max", "150000 100000\n");
+        write("pod/job/cpu.max", "max 100000\n");
+        write("pod/memory.max", "max\n");
+        write("pod/memory.high", "1073741824\n");
+        write("pod/job/memory.max", "2147483648\n");
+        write("pod/io.max", "8:0 rbps=1000 wbps=max riops=max wiops=max\n");
+        write("pod/job/io.max", "8:0 rbps=2000 wbps=max riops=50 wiops=max\n");
+        let mountinfo = format!("28 23 0:26 / {} rw - cgroup2 cgroup2 rw\n", dir.path().display());
+        let groups =
+            Memberships { text: "0::/pod/job\n".into(), mounts: crate::host::parse_mountinfo(mountinfo.as_bytes()) };
+        assert_eq!(groups.tightest("cpu", cgroup::quota, f64::min), Some(1.5));
+        assert_eq!(groups.tightest("memory", cgroup::memory_limit, u64::min), Some(1 << 30));
+        let io = groups.io_limits();
+        assert_eq!((io.len(), io[0].read_bps, io[0].read_iops), (1, Some(1000), Some(50)));
+        assert_eq!(io[0].group, dir.path().join("pod").to_string_lossy());
+    }
 }

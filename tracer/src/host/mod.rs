@@ -21,4 +21,4 @@ pub use model::{BlockDevice, IoLimit, Mount, ProcessLimits};
 pub use mounts::{MountEntry, mount_entries, mounts, parse_mountinfo};
 pub use process::{command_line, process_tree};
 pub use sampler::HostSampler;
-pub use system::{clocks, hostname, kernel_release, online_cpus, parse_cpu_list};
+pub use system::{clocks, hostname, kernel_release, online_cpus, parse_cpu_list, parse_ns_link};

@@ -68,6 +68,11 @@ pub fn parse_cpu_list(text: &str) -> Option<Vec<u32>> {
     Some(cpus)
 }
 
+/// Inode of a namespace from its link in /proc/PID/ns, such as `pid:[4026531836]`.
+pub fn parse_ns_link(link: &str) -> Option<u64> {
+    link.split_once(":[")?.1.strip_suffix(']')?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,6 +84,12 @@ mod tests {
         assert_eq!(parse_cpu_list("\n"), Some(vec![]));
         assert_eq!(parse_cpu_list("all"), None);
         assert_eq!(parse_cpu_list("0-4000000000"), None);
+    }
+
+    #[test]
+    fn namespace_links() {
+        assert_eq!(parse_ns_link("pid:[4026531836]"), Some(4_026_531_836));
+        assert_eq!(parse_ns_link("pid:4026531836"), None);
     }
 
     #[test]

@@ -176,6 +176,8 @@ pub struct HistogramSummary {
     pub unit: String,
     /// Number of values.
     pub count: u64,
+    /// Mean.
+    pub mean: u64,
     /// Median.
     pub p50: u64,
     /// 90th percentile.

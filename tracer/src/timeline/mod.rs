@@ -2,10 +2,12 @@
 
 mod build;
 mod interval;
+mod load;
 mod thread;
 
 pub use build::TimelineBuilder;
 pub use interval::{FileIx, Interval, WakeKind};
+pub use load::{Loaded, load};
 pub use thread::{Moment, ThreadIx, ThreadLine};
 
 use crate::events::{

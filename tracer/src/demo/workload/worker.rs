@@ -5,6 +5,7 @@ use super::super::plan::Plan;
 use super::super::truth::{Entry, TruthLog};
 use super::super::{cgroup, clock, dataset, work};
 use super::queue::{Done, Order, Slots};
+use crate::units::{MonoNs, Nanos};
 use std::io::{stdin, stdout};
 use std::path::Path;
 
@@ -43,6 +44,28 @@ impl std::io::Read for Unbuffered {
     }
 }
 
+/// The three clocks at one moment.
+#[derive(Clone, Copy)]
+struct Stamp {
+    at: MonoNs,
+    cpu: Nanos,
+    run_delay: Nanos,
+}
+
+impl Stamp {
+    /// Reads them again if the worker lost its CPU in between: that happens just here, at the end of these system
+    /// calls (lazy preemption), and the times would not belong together.
+    fn now(run_delay: &clock::RunDelay) -> Stamp {
+        loop {
+            let before = run_delay.so_far();
+            let stamp = Stamp { at: clock::now(), cpu: clock::thread_cpu(), run_delay: run_delay.so_far() };
+            if stamp.run_delay == before {
+                return stamp;
+            }
+        }
+    }
+}
+
 struct Worker {
     index: usize,
     plan: Plan,
@@ -54,43 +77,50 @@ struct Worker {
 
 impl Worker {
     fn make(&mut self, batch: u64, slots: &Slots) -> Result<(), DemoError> {
+        let mut begin = Stamp::now(&self.run_delay);
         for sample in 0..self.plan.batch {
-            self.sample(batch, sample)?;
+            begin = self.sample(batch, sample, begin)?;
         }
         let crc = crc32fast::hash(&self.output);
-        let start_ns = clock::now();
         slots.put(self.plan.slot_of(batch), &self.output)?;
+        // The time is taken before the message: after it, main may run, and this worker may not.
+        let end = Stamp::now(&self.run_delay);
         Done { batch, crc }.send(stdout().lock())?;
-        let (worker, pid, end_ns) = (self.index, std::process::id(), clock::now());
-        self.truth.note(Entry::Put { batch, worker, pid, start_ns, end_ns });
+        self.truth.note(Entry::Put {
+            batch,
+            worker: self.index,
+            pid: std::process::id(),
+            start_ns: begin.at,
+            end_ns: end.at,
+            delay_ns: end.run_delay - begin.run_delay,
+        });
         Ok(())
     }
 
-    fn sample(&mut self, batch: u64, sample: usize) -> Result<(), DemoError> {
+    /// Makes one sample, begun at `begin`; returns when it was done.
+    fn sample(&mut self, batch: u64, sample: usize, begin: Stamp) -> Result<Stamp, DemoError> {
         let path = dataset::sample_path(&self.plan.data, self.plan.file_of(batch, sample));
         let bytes = self.plan.sample_bytes;
         let output = &mut self.output[sample * bytes..][..bytes];
-        let stamp = || (clock::now(), clock::thread_cpu(), self.run_delay.so_far());
 
-        let before = stamp();
         dataset::read(&path, self.input.bytes(), self.plan.reading).map_err(DemoError::file("read", &path))?;
-        let between = stamp();
+        let read = Stamp::now(&self.run_delay);
         std::hint::black_box(work::decode(self.input.bytes(), output, self.plan.passes));
-        let after = stamp();
+        let end = Stamp::now(&self.run_delay);
 
         self.truth.note(Entry::Sample {
             batch,
             worker: self.index,
             pid: std::process::id(),
-            read_start_ns: before.0,
-            read_end_ns: between.0,
-            read_cpu_ns: between.1 - before.1,
-            read_delay_ns: between.2 - before.2,
-            transform_start_ns: between.0,
-            transform_end_ns: after.0,
-            transform_cpu_ns: after.1 - between.1,
-            transform_delay_ns: after.2 - between.2,
+            read_start_ns: begin.at,
+            read_end_ns: read.at,
+            read_cpu_ns: read.cpu - begin.cpu,
+            read_delay_ns: read.run_delay - begin.run_delay,
+            transform_start_ns: read.at,
+            transform_end_ns: end.at,
+            transform_cpu_ns: end.cpu - read.cpu,
+            transform_delay_ns: end.run_delay - read.run_delay,
         });
-        Ok(())
+        Ok(end)
     }
 }
