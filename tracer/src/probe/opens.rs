@@ -164,7 +164,10 @@ fn detach_calls(ebpf: &mut Ebpf, links: &mut Vec<(&'static str, TracePointLinkId
             Err(error) => log::warn!("a probe on file opens could not be removed: {}", short(&error)),
         }
     }
-    std::thread::spawn(move || drop(taken));
+    // Without a thread they are dropped right here, with the closure.
+    if let Err(error) = std::thread::Builder::new().name("opens-detach".into()).spawn(move || drop(taken)) {
+        log::debug!("no thread to detach the probe on file opens: {error}");
+    }
 }
 
 /// Opens whose end the last burst did not see. Kept, they would give the thread's next open a start long ago.
