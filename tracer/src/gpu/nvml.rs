@@ -3,8 +3,8 @@
 use super::driver::{self, Samples};
 use super::error::GpuUnavailable;
 use super::samples::WindowBuilder;
-use crate::host::clocks;
 use crate::events::{Event, GpuDevice, GpuWindow};
+use crate::host::clocks;
 use crate::units::{GpuIndex, MonoNs, Nanos};
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
