@@ -178,7 +178,7 @@ fn without_samples_the_rates_are_used() {
 
 #[test]
 fn state_and_processes_are_recorded_with_their_rates() {
-    let plan = Plan::new(&[(0, 0, 2_000)]);
+    let plan = Plan::new(&[(0, 0, 5_000)]);
     let env = [
         ("PIDS", "4242:2147483648,77"),
         ("THROTTLE", "0x24"),
@@ -186,12 +186,13 @@ fn state_and_processes_are_recorded_with_their_rates() {
         ("MEMORY", "1000/4000"),
         ("SM_CLOCK", "1410/1980"),
     ];
-    let seen = Seen::of(plan.watch_until(2_000, &env));
+    let seen = Seen::of(plan.watch_until(2_500, &env));
     let states: Vec<GpuState> = seen.all("state");
     let rate = |count: usize, first: MonoNs, last: MonoNs| (count - 1) as f64 / last.since(first).secs();
     let hz = rate(states.len(), states[0].time, states[states.len() - 1].time);
     assert!((5.0..=10.5).contains(&hz), "{hz} states a second; 10 are meant");
-    let loaded: Vec<&GpuState> = states.iter().filter(|s| s.time > plan.at(300) && s.time < plan.at(1_900)).collect();
+    // Far from both edges: the calls for one state take as long as this machine lets them.
+    let loaded: Vec<&GpuState> = states.iter().filter(|s| s.time > plan.at(1_000) && s.time < plan.at(3_000)).collect();
     assert!(!loaded.is_empty());
     for s in loaded {
         assert_eq!((s.memory_used, s.throttle_reasons), (Some(1_000), Some(0x24)));
