@@ -54,6 +54,7 @@ pub fn run(args: DemoArgs) -> anyhow::Result<ExitCode> {
         duration: args.duration,
         nvml: args.nvml,
         cuda_wait: CudaWait::default(),
+        limit_disk: true,
         program: None,
     };
     let mut running = demo::start(&options)?;
