@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::attribution::Cause;
-use crate::diagnosis::Bottleneck;
+use crate::diagnosis::{Bottleneck, Verdict};
 use std::collections::BTreeMap;
 
 pub(super) fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::attribution::Cause;
-use crate::diagnosis::Bottleneck;
+use crate::diagnosis::{Bottleneck, Verdict};
 use crate::report::fixtures::{disk_bound, labels};
 use crate::report::*;
 use proptest::prelude::*;
