@@ -304,6 +304,20 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_that_loses_its_cpu_while_it_hands_over_is_starved() {
+        let busy = busy(&[(0, true), (10, false), (110, true), (120, false)]);
+        let put = format!(
+            "{{\"kind\":\"put\",\"batch\":1,\"worker\":0,\"pid\":1,\"start_ns\":{},\"end_ns\":{},\"delay_ns\":{}}}\n",
+            50 * MS,
+            110 * MS,
+            45 * MS
+        );
+        let score = score(&busy, &(step(1, 110) + &put)).unwrap();
+        assert!(close(score.idle.cpu_starved, 0.045), "{score:?}");
+        assert!(close(score.idle.other, 0.055), "{score:?}");
+    }
+
+    #[test]
     fn other_workers_and_later_batches_are_no_cause() {
         // While batch 1 was owed, batch 2 was read all the time: coincidence.
         let busy = busy(&[(0, true), (10, false), (50, true), (60, false)]);

@@ -1,10 +1,14 @@
 //! The demo's scenarios are what they claim to be, by the workload's own log and by the kernel's accounts, without the
 //! tracer. A verdict of the tracer can be right only if these hold.
 
+#![allow(clippy::unwrap_used, reason = "a helper of a test fails like the test")]
+
 use gpustall::demo::{CudaWait, Options, Running, Scenario, start};
 use gpustall_tests::truth::{Score, score_files};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,18 +19,16 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 fn options(scenario: Scenario) -> Options {
-    Options {
-        scenario,
-        duration: Duration::from_secs(3),
-        nvml: false,
-        cuda_wait: CudaWait::Spin,
-        program: Some(env!("CARGO_BIN_EXE_demo-workload").into()),
-    }
+    let program = Some(env!("CARGO_BIN_EXE_demo-workload").into());
+    Options { program, ..Options::new(scenario, Duration::from_secs(3)) }
 }
 
-/// Children of main.
 fn workers(running: &Running) -> Vec<u32> {
-    let path = format!("/proc/{0}/task/{0}/children", running.pid());
+    children(running.pid().0)
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let path = format!("/proc/{pid}/task/{pid}/children");
     fs::read_to_string(path).unwrap().split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
@@ -99,6 +101,16 @@ fn disk_is_limited_by_the_disk() {
 }
 
 #[test]
+fn disk_is_limited_by_the_disk_also_without_a_limit() {
+    let _alone = alone();
+    let (score, _) = run(&Options { limit_disk: false, ..options(Scenario::Disk) });
+    assert!((0.1..0.6).contains(&score.busy_share()), "{score:?}");
+    // Not compared with cpu_starved: against a fast disk, other programs of the machine may win.
+    let others = [score.idle.preprocessing, score.idle.other];
+    assert!(others.iter().all(|other| *other < score.idle.disk), "{score:?}");
+}
+
+#[test]
 fn cpu_starved_is_limited_by_the_run_queue() {
     let _alone = alone();
     let (score, kernel) = run(&options(Scenario::CpuStarved));
@@ -127,7 +139,11 @@ fn compute_is_limited_by_the_gpu() {
 
 /// Directories and cgroups of runs that this process started.
 fn leftovers() -> Vec<PathBuf> {
-    let mine = format!("gpustall-demo-{}", std::process::id());
+    leftovers_of(std::process::id())
+}
+
+fn leftovers_of(pid: u32) -> Vec<PathBuf> {
+    let mine = format!("gpustall-demo-{pid}");
     let tops = ["/dev/shm", "/var/tmp", "/tmp", "/sys/fs/cgroup", "/sys/fs/cgroup/blkio"];
     let in_top = |top: &str| fs::read_dir(top).into_iter().flatten().flatten().map(|entry| entry.path());
     tops.into_iter()
@@ -150,12 +166,34 @@ fn a_run_that_is_dropped_leaves_nothing_behind() {
         assert!(!leftovers().is_empty());
         drop(running);
         assert_eq!(leftovers(), Vec::<PathBuf>::new());
-        let end = Instant::now() + Duration::from_secs(5);
-        while processes.iter().any(|pid| alive(*pid)) {
-            assert!(Instant::now() < end, "still alive after 5 s: {processes:?}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        soon(|| processes.iter().all(|pid| !alive(*pid)), "processes are still alive");
     }
+}
+
+fn soon(done: impl Fn() -> bool, otherwise: &str) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !done() {
+        assert!(Instant::now() < end, "after 20 s, {otherwise}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_demo_that_is_killed_leaves_nothing_behind() {
+    let _alone = alone();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_demo-workload"));
+    let mut demo = command.args(["start", "disk"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(demo.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let main: u32 = line.trim().parse().unwrap();
+    let workers = children(main);
+    assert_eq!(workers.len(), 2);
+    assert!(!leftovers_of(demo.id()).is_empty());
+    // SIGKILL: nothing in the demo itself can clean up.
+    demo.kill().unwrap();
+    demo.wait().unwrap();
+    soon(|| workers.iter().chain([&main]).all(|pid| !alive(*pid)), "processes are still alive");
+    soon(|| leftovers_of(demo.id()).is_empty(), "files or cgroups are still there");
 }
 
 #[test]
@@ -163,7 +201,7 @@ fn the_gpu_wait_inside_libcuda_is_as_long_as_a_sleep() {
     let _alone = alone();
     let program = Path::new(env!("CARGO_BIN_EXE_demo-workload"));
     let profile = program.parent().and_then(Path::file_name).unwrap();
-    let mut build = std::process::Command::new(env!("CARGO"));
+    let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--quiet", "--package", "standin-cuda"]);
     if profile == "release" {
         build.arg("--release");

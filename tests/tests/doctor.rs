@@ -1,4 +1,10 @@
 //! `gpustall doctor` as a person or a script meets it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests fail the test; clippy's own exception covers #[test] functions only"
+)]
 
 use gpustall_tests::binary::gpustall;
 use gpustall_tests::cgroup::CpuGroup;

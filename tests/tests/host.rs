@@ -1,5 +1,11 @@
 //! Reads of the host against a real kernel: control groups, loop devices, mounts and processes that the tests make
 //! themselves. They need root.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests fail the test; clippy's own exception covers #[test] functions only"
+)]
 
 use gpustall::events::CgroupCpu;
 use gpustall::host::{self, HostSampler, IoLimit};

@@ -99,6 +99,46 @@ fn processes_that_exist_already_are_found_with_their_threads() {
     shell.wait().unwrap();
 }
 
+#[test]
+fn no_child_slips_through_while_the_tracer_attaches() {
+    let mut w = Workload::start(&["forks"]);
+    let mut probe = probing::attach(w.pid());
+    let attached = monotonic();
+    let mut events = Vec::new();
+    while monotonic() - attached < 300_000_000 {
+        probe.drain(&mut |e| events.push(e));
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    w.go();
+    let rest = probing::finish(&mut w, &mut probe);
+    events.extend(rest.events);
+    let t = Trace { events, cost: rest.cost };
+    t.assert_whole();
+    let mut judged = 0;
+    for child in &w.said["child"] {
+        let &[pid, forked_after, _] = child.as_slice() else { panic!("{child:?}") };
+        let known = of(&t, Tid(pid as u32));
+        // A child sleeps for 3 ms; one that may have ended before the attach was complete need not be known.
+        if forked_after + 3_000_000 <= attached {
+            continue;
+        }
+        judged += 1;
+        assert!(
+            matches!(known.first().map(|e| e.what), Some(TaskWhat::Found { .. } | TaskWhat::Forked { .. })),
+            "{pid}, forked after {forked_after}, attached by {attached}: {known:?}"
+        );
+        assert_eq!(known.iter().filter(|e| e.what == TaskWhat::Exited).count(), 1, "{known:?}");
+    }
+    assert!(judged > 50, "{judged} children");
+}
+
+fn monotonic() -> u64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: room for the answer.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut t) };
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
 fn refusal(pid: Pid) -> ProbeError {
     match Probe::attach(&Options::new(pid)) {
         Ok(_) => panic!("{pid} was accepted"),

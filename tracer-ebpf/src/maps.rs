@@ -31,13 +31,18 @@ pub static RARE: RingBuf = RingBuf::with_byte_size(1 << 20, 0);
 #[map]
 pub static COUNTERS: PerCpuArray<[u64; SLOTS as usize]> = PerCpuArray::with_max_entries(1, 0);
 
-/// Adds one to a counter. Atomic, since most programs can be interrupted on their CPU by another one that counts.
+/// Adds one to a counter and gives what it was before on this CPU, or nearly so. The add is atomic, since most programs
+/// can be interrupted on their CPU by another one that counts.
 #[inline(always)]
-pub fn count(counter: Counter) {
-    if let Some(all) = COUNTERS.get_ptr_mut(0) {
-        // SAFETY: the slot lies inside the value, and values are 8-byte aligned. `AtomicU64` has no `fetch_add` on this
-        // target; the result is not used, so this is the plain add that 5.10 has.
-        unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(all.cast::<u64>().add(counter as usize), 1) };
+pub fn count(counter: Counter) -> u64 {
+    let Some(all) = COUNTERS.get_ptr_mut(0) else { return u64::MAX };
+    // SAFETY: the slot lies inside the value, and values are 8-byte aligned. `AtomicU64` has no `fetch_add` on this
+    // target; the result is not used, so this is the plain add that 5.10 has.
+    unsafe {
+        let slot = all.cast::<u64>().add(counter as usize);
+        let before = slot.read_volatile();
+        atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(slot, 1);
+        before
     }
 }
 

@@ -215,8 +215,17 @@ fn waking<A: Access>(task: *const u8) {
 #[inline(always)]
 pub fn keep(state: &OffCpuFile) {
     if STATE.insert(&state.off.tid, state, u64::from(BPF_ANY)).is_err() {
-        count(Counter::StateFull);
+        if count(Counter::StateFull) == 0 {
+            warn_full(state.off.tid);
+        }
     }
+}
+
+/// Says so once for each CPU. Its own function, so that the programs that may call it stay small.
+#[inline(never)]
+fn warn_full(tid: u32) -> i32 {
+    aya_log_ebpf::warn!(&(), "the state map is full: thread {} is not followed, and others may follow", tid);
+    0
 }
 
 /// Whether this program runs in an interrupt, hard or soft, that interrupted the kernel.

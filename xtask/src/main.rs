@@ -1,5 +1,6 @@
 //! Every chore of this repository behind one command: `cargo xtask --help`.
 
+mod bench;
 mod demo;
 mod ebpf;
 mod licences;
@@ -27,6 +28,11 @@ enum Chore {
     Test(test::Args),
     /// Build gpustall and run its demo as root
     Demo(demo::Args),
+    /// Measure what gpustall costs, beside another tracer
+    Bench(bench::Args),
+    /// The half of `bench` that runs as root
+    #[command(hide = true)]
+    BenchMeasure(bench::MeasureArgs),
     /// Check that the licences of all dependencies fit
     Licences,
     /// Check that kernel programs can run here, and mount tracefs
@@ -39,6 +45,8 @@ fn main() -> ExitCode {
         Chore::Ebpf(args) => ebpf::run(&args).map(|()| ExitCode::SUCCESS),
         Chore::Test(args) => test::run(&args),
         Chore::Demo(args) => demo::run(&args),
+        Chore::Bench(args) => bench::run(&args).map(|()| ExitCode::SUCCESS),
+        Chore::BenchMeasure(args) => bench::measure(&args).map(|()| ExitCode::SUCCESS),
         Chore::Licences => licences::run().map(|()| ExitCode::SUCCESS),
         Chore::Prepare => prepare::run().map(|()| ExitCode::SUCCESS),
     };

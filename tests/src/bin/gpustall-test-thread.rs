@@ -32,6 +32,7 @@ fn main() -> Done {
         "rename" => rename(),
         "hang" => hang(arg(2)),
         "storm" => storm(),
+        "forks" => forks(),
         other => {
             eprintln!("no such behaviour: {other:?}");
             exit(2);
@@ -92,9 +93,9 @@ fn new_pipe() -> io::Result<(File, File)> {
     }
 }
 
-/// Forks; the child runs `child` and ends.
+/// Forks; the child runs `child` and ends. In a process with threads, `child` must be safe in a signal handler.
 fn fork(child: impl FnOnce()) -> io::Result<u32> {
-    // SAFETY: called while this process has a single thread.
+    // SAFETY: what the child may do is the caller's care.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
@@ -326,6 +327,40 @@ fn report_tree(from: &mut File, child: u32) -> Done {
     }
     println!("tree {child} {line}");
     Ok(())
+}
+
+/// Forks one short-lived child after the other, before the tracer comes and while it attaches, until it is told to stop.
+fn forks() -> Done {
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let seen = Arc::clone(&stop);
+    say("ready", &[u64::from(tid())]);
+    let forker = thread::spawn(move || -> Done {
+        let mut children = Vec::new();
+        while !seen.load(std::sync::atomic::Ordering::Relaxed) {
+            let before = mono();
+            // It only sleeps and ends, which is safe after a fork of a process with threads.
+            let child = fork(|| {
+                let t = libc::timespec { tv_sec: 0, tv_nsec: 3_000_000 };
+                // SAFETY: a valid time.
+                unsafe { libc::nanosleep(&raw const t, std::ptr::null_mut()) };
+            })?;
+            thread::sleep(Duration::from_micros(500));
+            children.push((child, before));
+            while children.len() > 20 {
+                let (child, before) = children.remove(0);
+                wait_child(child);
+                say("child", &[u64::from(child), before, mono()]);
+            }
+        }
+        for (child, before) in children {
+            wait_child(child);
+            say("child", &[u64::from(child), before, mono()]);
+        }
+        Ok(())
+    });
+    wait_line()?;
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    forker.join().unwrap_or(Ok(()))
 }
 
 /// A thread other than the main one runs another program.

@@ -20,7 +20,7 @@ pub fn sample_path(data: &Path, index: usize) -> PathBuf {
 
 /// Writes all files; they are on the disk afterwards, and in the page cache only if they are to be read from there.
 pub fn write(plan: &Plan) -> Result<(), DemoError> {
-    let mut contents = AlignedBuf::new(plan.sample_bytes);
+    let mut contents = AlignedBuf::new(plan.file_bytes);
     let mut seed = 0x243f_6a88_85a3_08d3;
     for index in 0..plan.files {
         let path = sample_path(&plan.data, index);

@@ -42,7 +42,7 @@ pub fn find_place(needed: u64) -> Result<Place, DemoError> {
 
 fn usable(dir: &Path, needed: u64) -> bool {
     let Ok(fs) = rustix::fs::statfs(dir) else { return false };
-    let free = (fs.f_bavail as u64).saturating_mul(fs.f_bsize as u64);
+    let free = fs.f_bavail.saturating_mul(fs.f_bsize as u64);
     let writable = rustix::fs::access(dir, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK).is_ok();
     writable && free > needed && !NOT_A_DISK.contains(&(fs.f_type as u64 & 0xffff_ffff))
 }

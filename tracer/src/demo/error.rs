@@ -47,7 +47,7 @@ pub enum DemoError {
         role: &'static str,
         /// Its exit status.
         status: String,
-        /// Last line that it wrote to standard error.
+        /// First line that it or one of its workers wrote to standard error.
         detail: String,
     },
     /// The workload did not get warm in time.

@@ -16,8 +16,9 @@ const SAMPLE_BYTES: usize = 128 << 10;
 /// Read operations a second that the held-back disk allows; with [`THROTTLED_READ`] a batch is 8 of them, 80 ms.
 pub const IOPS: u32 = 100;
 const THROTTLED_READ: usize = 64 << 10;
-/// Bytes a read where the disk is not held back: small, so that the disk's latency counts and not its bandwidth.
-const SMALL_READ: usize = 4 << 10;
+/// Bytes of a file where the disk is not held back, read at once: milliseconds even on a fast disk. Small reads would wake
+/// the worker every 0.1 ms, and on a busy machine it would then wait more for a CPU than for the disk.
+const UNTHROTTLED_FILE: usize = 2 << 20;
 /// Competitors of the workers. With two workers on their CPU, a worker gets a seventh of it.
 const COMPETITORS: usize = 5;
 
@@ -26,7 +27,7 @@ const COMPETITORS: usize = 5;
 pub enum Reading {
     /// From the page cache.
     Cached,
-    /// From the disk, so many bytes (a multiple of 4096) a read.
+    /// From the disk, at most so many bytes (a multiple of 4096) a read.
     Uncached {
         /// Bytes a read.
         chunk: usize,
@@ -38,7 +39,7 @@ pub enum Reading {
 pub enum Compute {
     /// This long.
     Fixed(Nanos),
-    /// This share of the time in which the workers make a batch, measured in the warm-up: the disk's own speed is not
+    /// This share of the time in which the workers make a batch, measured in the warm-up: a disk's own speed is not
     /// known before.
     ShareOfSupply(f64),
 }
@@ -72,6 +73,8 @@ pub struct Plan {
     pub sample_bytes: usize,
     /// Files (one sample each) in the data set.
     pub files: usize,
+    /// Bytes in a file; the sample is what it begins with.
+    pub file_bytes: usize,
     /// How they are read.
     pub reading: Reading,
     /// Passes of [`work::decode`] over a sample.
@@ -86,8 +89,9 @@ pub struct Plan {
     pub worker_cpu: Option<usize>,
     /// CPUs that main is confined to; empty for no limit.
     pub main_cpus: Vec<usize>,
-    /// Main and workers get the highest priority, so that whatever else the machine does is not the bottleneck.
-    pub raise_priority: bool,
+    /// Workers keep main's priority, the highest that this user may give: whatever else the machine does is not the
+    /// bottleneck. Otherwise they compete as ordinary processes.
+    pub raise_workers: bool,
     /// Cgroup that workers join.
     pub cgroup: Option<PathBuf>,
     /// Stand-in libcuda in which main waits for the GPU, and how.
@@ -119,6 +123,7 @@ impl Plan {
             batch: BATCH,
             sample_bytes: SAMPLE_BYTES,
             files: 96,
+            file_bytes: SAMPLE_BYTES,
             reading: Reading::Cached,
             passes: 1,
             compute: Compute::Fixed(Nanos::from_millis(6)),
@@ -126,7 +131,7 @@ impl Plan {
             competitors: 0,
             worker_cpu: None,
             main_cpus: Vec::new(),
-            raise_priority: true,
+            raise_workers: true,
             cgroup: None,
             cuda: None,
             data: PathBuf::new(),
@@ -134,10 +139,16 @@ impl Plan {
         };
         let decode = match scenario {
             Scenario::Disk => {
-                let chunk = if machine.throttled { THROTTLED_READ } else { SMALL_READ };
-                plan.reading = Reading::Uncached { chunk };
-                plan.files = files_for(steady);
-                plan.compute = Compute::ShareOfSupply(0.3);
+                if machine.throttled {
+                    plan.reading = Reading::Uncached { chunk: THROTTLED_READ };
+                    plan.files = files_for(steady);
+                    // Not measured: the limit lets the first reads of a warm-up pass.
+                    plan.compute = Compute::Fixed(Nanos::from_secs_f64(0.3 * throttled_batch().secs()));
+                } else {
+                    plan.reading = Reading::Uncached { chunk: UNTHROTTLED_FILE };
+                    plan.file_bytes = UNTHROTTLED_FILE;
+                    plan.compute = Compute::ShareOfSupply(0.3);
+                }
                 plan.warm_up = 3;
                 Nanos::ZERO
             }
@@ -148,7 +159,7 @@ impl Plan {
                     plan.main_cpus = rest.to_vec();
                 }
                 // Priorities would decide the contest that is to be shown.
-                plan.raise_priority = false;
+                plan.raise_workers = false;
                 Nanos(1_500_000)
             }
             Scenario::Preprocessing => {
@@ -218,19 +229,21 @@ impl Plan {
         // Odd and no multiple of 3, so coprime to the file counts that are used (2^a * 3^b).
         let stride = (files / 3 * 2) | 1;
         let n = batch.wrapping_mul(self.batch as u64).wrapping_add(sample as u64) % files;
-        let stride = if stride % 3 == 0 { stride + 2 } else { stride };
+        let stride = if stride.is_multiple_of(3) { stride + 2 } else { stride };
         (n.wrapping_mul(stride) % files) as usize
     }
 }
 
-/// Enough files that the steady phase hardly reads one twice, but at most 192 MiB.
+/// Time between two batches on the held-back disk.
+fn throttled_batch() -> Nanos {
+    Nanos::from_secs_f64((BATCH * SAMPLE_BYTES / THROTTLED_READ) as f64 / f64::from(IOPS))
+}
+
+/// Enough files that the steady phase hardly reads one twice, within bounds: a held-back disk reads a file again as slowly
+/// as the first time, and making and removing a file costs a busy machine milliseconds.
 fn files_for(steady: Duration) -> usize {
     let samples = steady.as_secs_f64() * f64::from(IOPS) * THROTTLED_READ as f64 / SAMPLE_BYTES as f64;
-    let mut files = 96;
-    while (files as f64) < samples && files < 1536 {
-        files *= 2;
-    }
-    files
+    if samples <= 96.0 { 96 } else { 192 }
 }
 
 #[cfg(test)]
@@ -266,6 +279,17 @@ mod tests {
         assert_eq!((plan.worker_cpu, plan.main_cpus), (Some(1), vec![0]));
         let single = self::plan(Scenario::CpuStarved, 1);
         assert_eq!((single.worker_cpu, single.main_cpus), (Some(0), vec![]));
+    }
+
+    #[test]
+    fn the_data_set_grows_with_the_duration_within_bounds() {
+        assert_eq!([1, 3, 3600].map(|seconds| files_for(Duration::from_secs(seconds))), [96, 192, 192]);
+    }
+
+    #[test]
+    fn the_gpu_needs_a_third_of_the_time_that_the_held_back_disk_does() {
+        assert_eq!(throttled_batch(), Nanos::from_millis(80));
+        assert_eq!(plan(Scenario::Disk, 2).compute, Compute::Fixed(Nanos::from_millis(24)));
     }
 
     #[test]

@@ -31,8 +31,17 @@ pub struct Options {
     pub nvml: bool,
     /// How it waits there.
     pub cuda_wait: CudaWait,
+    /// Hold the disk back by cgroup limits where they can be had; if not, `disk` reads at the disk's own speed.
+    pub limit_disk: bool,
     /// Program that runs [`super::run`] for the arguments `demo-workload ROLE …`; this very program if `None`.
     pub program: Option<PathBuf>,
+}
+
+impl Options {
+    /// The usual run: exact intervals, disk held back, this very program.
+    pub fn new(scenario: Scenario, duration: Duration) -> Options {
+        Options { scenario, duration, nvml: false, cuda_wait: CudaWait::Spin, limit_disk: true, program: None }
+    }
 }
 
 /// A workload that is warm and waits for [`Running::go`]. Dropping it ends every process that it started and removes
@@ -79,7 +88,8 @@ fn prepare(options: &Options, program: &Path, leftovers: &mut Leftovers) -> Resu
         _ => find_place(64 << 20).unwrap_or(Place { dir: std::env::temp_dir(), disk: None }),
     };
     let throttle = match options.scenario {
-        Scenario::Disk => Some(throttle(&name, &place, leftovers)),
+        Scenario::Disk if options.limit_disk => Some(throttle(&name, &place, leftovers)),
+        Scenario::Disk => Some(Err("not wanted".to_owned())),
         _ => None,
     };
     let machine = Machine { cpus, throttled: matches!(throttle, Some(Ok(_))) };
@@ -135,10 +145,7 @@ fn describe(plan: &Plan, place: &Place, throttle: Option<&Result<cgroup::Throttl
             )
         }
         (Scenario::Disk, reason) => {
-            let reason = match reason {
-                Some(Err(reason)) => reason,
-                _ => "not tried",
-            };
+            let reason = reason.and_then(|r| r.as_ref().err()).map_or("not tried", String::as_str);
             format!(
                 "{} workers read {} files under {dir} past the page cache, at the disk's own speed, since no cgroup I/O \
                  limit can be had ({reason})",
@@ -234,7 +241,8 @@ impl Running {
 
     fn failure(&self, status: String) -> DemoError {
         let text = std::fs::read_to_string(errors_file(&self.plan)).unwrap_or_default();
-        let detail = text.lines().last().unwrap_or("it said nothing").to_owned();
+        // A failing worker speaks before main, which then only sees a broken queue.
+        let detail = text.lines().find(|line| !line.is_empty()).unwrap_or("it said nothing").to_owned();
         DemoError::Ended { role: "main", status, detail }
     }
 

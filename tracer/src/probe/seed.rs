@@ -47,7 +47,8 @@ pub fn mark_tree(targets: &TargetMap, root: Pid) -> Found {
                 // From here on the exit program unmarks it, unless its exit has been reported already: a mark on a dead
                 // id would one day trace a stranger.
                 match proc::stat(pid, tid) {
-                    Some(Stat { comm, parent, .. }) if !proc::stat(pid, tid).is_none_or(|s| s.is_exiting()) => {
+                    Some(stat) if !stat.is_exiting() => {
+                        let Stat { comm, parent, .. } = stat;
                         let what = TaskWhat::Found { parent };
                         found.threads.push(TaskEvent { time: now(), tid, pid, what, comm });
                     }

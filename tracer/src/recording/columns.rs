@@ -11,10 +11,18 @@ pub(super) struct Column(Vec<u8>);
 
 impl Column {
     /// Appends an unsigned number: 1 byte below 128, 10 at most.
+    #[inline]
     pub(super) fn put(&mut self, value: u64) {
+        if value < 0x80 {
+            self.0.push(value as u8);
+            return;
+        }
         let mut buf = [0; 10];
         let len = value.encode_var(&mut buf);
-        self.0.extend_from_slice(buf.get(..len).unwrap_or_default());
+        // Appending a fixed length and cutting it compiles to two stores; a variable length is a call to memmove.
+        let end = self.0.len() + len;
+        self.0.extend_from_slice(&buf);
+        self.0.truncate(end);
     }
 
     /// Appends `to - from` (wrapping, so that it always comes back), small in either direction.
@@ -77,7 +85,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next unsigned number.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&mut self) -> Option<u64> {
         let (&first, rest) = self.0.split_first()?;
         if first < 0x80 {

@@ -5,7 +5,8 @@ use std::io;
 use zstd::bulk::Decompressor;
 use zstd::stream::raw::{Encoder, InBuffer, Operation, OutBuffer};
 
-/// Level 1 is within 2 % of level 3 on these columns, whose entropy is mostly that of time stamps, at twice the speed.
+/// Most of what is left in the columns is the noise of time stamps: level 3 gained nothing over level 1 (10.17 and 10.13
+/// bytes an interval), level 9 gained 0.5 % and level 19 2.4 %.
 const LEVEL: i32 = 1;
 /// Parts below this size share a zstd block with the next one: a block of its own costs about 3 bytes, and a table of
 /// its own more.

@@ -30,7 +30,6 @@ pub struct Damage {
 impl Damage {
     /// Whether the recording is exactly as its recorder ended it.
     pub fn is_none(&self) -> bool {
-        let Damage { unknown_blocks: _, unknown_events: _, .. } = self;
         Damage { unknown_blocks: 0, unknown_events: 0, ..self.clone() } == Damage::default()
     }
 

@@ -106,6 +106,12 @@ impl Scanner {
         self.run
     }
 
+    /// Payload bytes that were checked in vain.
+    #[cfg(test)]
+    pub(super) fn wasted_bytes(&self) -> u64 {
+        self.wasted
+    }
+
     /// Why the stream ended early, if it did.
     pub(super) fn error(&self) -> Option<&io::Error> {
         self.error.as_ref()

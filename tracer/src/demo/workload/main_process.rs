@@ -19,7 +19,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 pub fn run(run_dir: &Path) -> Result<(), DemoError> {
     super::set_name(c"demo-main");
     let plan = Plan::load(run_dir)?;
-    stand_apart(plan.raise_priority)?;
+    stand_apart()?;
     if !plan.main_cpus.is_empty() {
         super::pin(&plan.main_cpus)?;
     }
@@ -40,17 +40,13 @@ pub fn run(run_dir: &Path) -> Result<(), DemoError> {
     job.end()
 }
 
-/// An own process group, by which all of the job can be ended. With `raise`, also the highest priority for it and its
-/// children to come, as far as this user may: whatever else the machine does shall not be the bottleneck. The kernel
-/// weighs priorities only within a session (autogroup), so the session gets one too.
-fn stand_apart(raise: bool) -> Result<(), DemoError> {
-    if raise {
-        rustix::process::setsid().map_err(DemoError::system("start a session"))?;
-        let _ = std::fs::write("/proc/self/autogroup", "-20");
-        let _ = rustix::process::setpriority_process(None, -20);
-    } else {
-        rustix::process::setpgid(None, None).map_err(DemoError::system("make a process group"))?;
-    }
+/// A process group of its own, by which all of the job can be ended, and the highest priority for it and its children to
+/// come, as far as this user may: a main process that got no CPU would be a bottleneck that no scenario is about. The
+/// kernel weighs priorities only within a session (autogroup), so main leads a session, and that gets one too.
+fn stand_apart() -> Result<(), DemoError> {
+    rustix::process::setsid().map_err(DemoError::system("start a session"))?;
+    let _ = std::fs::write("/proc/self/autogroup", "-20");
+    let _ = rustix::process::setpriority_process(None, -20);
     Ok(())
 }
 

@@ -70,10 +70,18 @@ pub fn run(role: &Role) -> Result<(), DemoError> {
 fn die_with(parent: i32) -> Result<(), DemoError> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
         .map_err(DemoError::system("ask for a signal when the parent ends"))?;
-    match rustix::process::getppid() {
-        Some(pid) if pid.as_raw_nonzero().get() == parent => Ok(()),
-        _ => Err(DemoError::NotByHand("its parent is not the one named")),
-    }
+    if is_child_of(parent) { Ok(()) } else { Err(DemoError::NotByHand("its parent is not the one named")) }
+}
+
+fn is_child_of(parent: i32) -> bool {
+    rustix::process::getppid().is_some_and(|pid| pid.as_raw_nonzero().get() == parent)
+}
+
+/// Makes this process an ordinary competitor for its CPU: default priority, and a session of its own, since the kernel
+/// shares a CPU among sessions first (autogroup) and among their processes second.
+fn compete() -> Result<(), DemoError> {
+    rustix::process::setsid().map_err(DemoError::system("start a session"))?;
+    rustix::process::setpriority_process(None, 0).map_err(DemoError::system("set a process's priority"))
 }
 
 /// Name of the calling thread, as `ps` and the tracer show it (at most 15 bytes).

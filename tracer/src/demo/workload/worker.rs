@@ -14,6 +14,9 @@ pub fn run(run_dir: &Path, index: usize, parent: i32, memory: i32) -> Result<(),
     super::set_name(c"demo-worker");
     super::die_with(parent)?;
     let plan = Plan::load(run_dir)?;
+    if !plan.raise_workers {
+        super::compete()?;
+    }
     if let Some(cpu) = plan.worker_cpu {
         super::pin(&[cpu])?;
     }
@@ -23,7 +26,7 @@ pub fn run(run_dir: &Path, index: usize, parent: i32, memory: i32) -> Result<(),
     let slots = Slots::open(parent, memory, plan.batch_bytes())?;
     let mut worker = Worker {
         index,
-        input: dataset::AlignedBuf::new(plan.sample_bytes),
+        input: dataset::AlignedBuf::new(plan.file_bytes),
         output: vec![0; plan.batch_bytes()],
         run_delay: clock::RunDelay::of_this_thread(),
         truth: TruthLog::default(),
@@ -105,7 +108,7 @@ impl Worker {
 
         dataset::read(&path, self.input.bytes(), self.plan.reading).map_err(DemoError::file("read", &path))?;
         let read = Stamp::now(&self.run_delay);
-        std::hint::black_box(work::decode(self.input.bytes(), output, self.plan.passes));
+        std::hint::black_box(work::decode(&self.input.bytes()[..bytes], output, self.plan.passes));
         let end = Stamp::now(&self.run_delay);
 
         self.truth.note(Entry::Sample {
