@@ -4,7 +4,6 @@ use super::facts::Facts;
 use super::words::{call_name, percent, who};
 use crate::attribution::{Cause, Role, Totals};
 use crate::events::BlockOp;
-use crate::host::BlockDevice;
 use crate::units::{DevId, Nanos};
 
 /// Sentences for one cause.
@@ -191,24 +190,10 @@ pub fn device_name(f: &Facts<'_>, dev: DevId) -> String {
 /// Name and kind of the device or file system that `dev` stands for.
 pub fn device_words(f: &Facts<'_>, dev: DevId) -> String {
     match f.header.disks.iter().find(|b| b.dev == dev) {
-        Some(b) => format!("{} ({})", b.name, device_kind(b)),
+        Some(b) => format!("{} ({})", b.name, b.kind()),
         None => match f.header.mounts.iter().find(|m| m.dev == dev) {
             Some(m) => format!("{} ({})", m.source, m.fs_type),
             None => dev.to_string(),
         },
-    }
-}
-
-/// `rotational`, `loop`, `virtual` or `solid state`.
-pub fn device_kind(b: &BlockDevice) -> &'static str {
-    let name = b.name.as_str();
-    if name.starts_with("loop") {
-        "loop"
-    } else if name.starts_with("vd") || name.starts_with("xvd") || name.starts_with("zram") {
-        "virtual"
-    } else if b.rotational {
-        "rotational"
-    } else {
-        "solid state"
     }
 }
