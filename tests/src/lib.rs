@@ -7,7 +7,6 @@ pub mod truth;
 pub use standin::standin_nvml;
 pub mod binary;
 pub mod cgroup;
-pub mod loop_device;
 pub mod loopdev;
 pub mod process;
 pub mod traced;

@@ -11,7 +11,7 @@ use gpustall::events::CgroupCpu;
 use gpustall::host::{self, HostSampler, IoLimit};
 use gpustall::units::Pid;
 use gpustall_tests::cgroup::{BlkioGroup, CpuGroup, CpusetGroup, MemoryGroup};
-use gpustall_tests::loop_device::LoopDevice;
+use gpustall_tests::loopdev::LoopDevice;
 use gpustall_tests::process::ChildGuard;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -144,15 +144,12 @@ fn a_memory_limit_is_seen() {
 
 #[test]
 fn io_limits_are_seen_and_hold() {
-    let dir = tempfile::tempdir().unwrap();
-    let image = dir.path().join("image");
-    std::fs::write(&image, vec![7u8; 4 << 20]).unwrap();
-    let device = LoopDevice::attach(&image).unwrap();
+    let device = LoopDevice::new(4 << 20).unwrap();
     let dev = device.dev().unwrap();
     let group = BlkioGroup::with_read_limit(dev, Some(40 << 20), Some(20)).unwrap();
 
     // The shell waits for a line, so that it reads nothing before it is in the group.
-    let script = format!("read go && exec dd if={} of=/dev/null bs=4k count=24 iflag=direct", device.path().display());
+    let script = format!("read go && exec dd if={} of=/dev/null bs=4k count=24 iflag=direct", device.path());
     let mut command = Command::new("sh");
     command.args(["-c", &script]).stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut child = ChildGuard::spawn(&mut command).unwrap();
@@ -180,11 +177,9 @@ fn io_limits_are_seen_and_hold() {
 
 #[test]
 fn a_loop_device_shows_its_file_while_it_has_one() {
-    let dir = tempfile::tempdir().unwrap();
-    let image = dir.path().join("an image");
-    std::fs::write(&image, vec![0u8; 3 << 20]).unwrap();
-    let device = LoopDevice::attach(&image).unwrap();
-    let (name, dev) = (device.name(), device.dev().unwrap());
+    let device = LoopDevice::new(3 << 20).unwrap();
+    let (name, dev, image) =
+        (device.path().trim_start_matches("/dev/").to_owned(), device.dev().unwrap(), device.image());
 
     let devices = host::block_devices();
     let seen = devices.iter().find(|d| d.name == name).expect("the loop device is listed");
