@@ -7,6 +7,7 @@ pub mod truth;
 pub use standin::standin_nvml;
 pub mod binary;
 pub mod cgroup;
+pub mod dataloader;
 pub mod loop_device;
 pub mod loopdev;
 pub mod process;

@@ -20,26 +20,42 @@ fn waker(o: &OffCpu) -> Option<Waker> {
     o.wakeup.map(|w| w.by)
 }
 
+/// Checks that `seen` intervals are all there are, but for those whose end was not seen.
+fn assert_all(seen: usize, expected: usize, unseen: usize) {
+    assert!(seen <= expected && seen + unseen >= expected, "{seen} of {expected}, and {unseen} whose end was not seen");
+}
+
 #[test]
 fn sleeps_are_timed_and_end_by_an_interrupt() {
     let (w, t) = trace(&["sleep"]);
-    t.assert_whole();
+    let unseen = t.assert_whole();
     let main = w.pid().main_thread();
+    let mut sleeps = 0;
     for slept in &w.said["slept"] {
-        let &[asked, before, after] = slept.as_slice() else { panic!("{slept:?}") };
-        let inside: Vec<_> =
-            t.of(main).into_iter().filter(|o| o.syscall == NANOSLEEP && o.off.0 >= before && o.on.0 <= after).collect();
-        let [o] = inside.as_slice() else { panic!("{inside:?}") };
-        assert_eq!((o.state, waker(o), o.pid), (SleepState::Interruptible, Some(Waker::Interrupt), w.pid()));
-        assert!(o.blocked().0 + 100_000 >= asked && o.blocked().0 + o.run_queue().0 <= after - before, "{o:?}");
-        assert!(!o.iowait && !o.seeded && !o.pending && o.file.is_none());
+        let &[asked, before, after, switches] = slept.as_slice() else { panic!("{slept:?}") };
+        let inside: Vec<_> = t
+            .of(main)
+            .into_iter()
+            .filter(|o| o.state != SleepState::Preempted && o.off.0 >= before && o.on.0 <= after)
+            .collect();
+        // None at all if the timer ran out before the thread got round to sleeping.
+        assert_all(inside.len(), switches as usize, unseen);
+        for o in inside {
+            let expected = (NANOSLEEP, SleepState::Interruptible, Some(Waker::Interrupt), w.pid());
+            assert_eq!((o.syscall, o.state, waker(o), o.pid), expected, "{o:?}");
+            // The kernel programs read a clock that may be off by some nanoseconds while it is being set.
+            assert!(o.blocked_until().0 + 10_000 >= before + asked, "no sleep ends early: {o:?}");
+            assert!(!o.iowait && !o.seeded && !o.pending && o.file.is_none());
+            sleeps += 1;
+        }
     }
+    assert!(sleeps > 0);
 }
 
 #[test]
 fn a_pipe_names_the_writer_and_the_pipe() {
     let (w, t) = trace(&["pipe", "50"]);
-    t.assert_whole();
+    let unseen = t.assert_whole();
     let &[partner, fd, inode] = w.value("partner") else { panic!() };
     let partner = Pid(partner as u32);
     let waits: Vec<_> = t
@@ -47,42 +63,40 @@ fn a_pipe_names_the_writer_and_the_pipe() {
         .into_iter()
         .filter(|o| o.syscall == READ && o.file.is_some_and(|f| f.ino == inode) && o.state != SleepState::Preempted)
         .collect();
-    assert_eq!(waits.len(), 50, "every read waits for its answer once");
+    assert_all(waits.len(), 50, unseen);
     let by = Waker::Thread { tid: partner.main_thread(), pid: partner, syscall: WRITE };
     for o in waits {
         assert_eq!((waker(o), o.arg0), (Some(by), fd), "{o:?}");
         assert_eq!(o.file.map(|f| f.file_type()), Some(FileType::Pipe));
         assert_eq!(o.file.map(|f| f.magic), Some(0x5049_5045), "PIPEFS_MAGIC");
-        assert!(o.blocked() >= Nanos::from_millis(1));
     }
 }
 
 #[test]
 fn a_futex_names_the_thread_that_wakes() {
     let (w, t) = trace(&["futex"]);
-    t.assert_whole();
+    let unseen = t.assert_whole();
     let &[setter] = w.value("setter") else { panic!() };
     let by = Waker::Thread { tid: Tid(setter as u32), pid: w.pid(), syscall: FUTEX };
     let waits: Vec<_> = t
         .of(w.pid().main_thread())
         .into_iter()
-        .filter(|o| o.syscall == FUTEX && o.blocked() > Nanos::from_millis(5))
+        .filter(|o| o.syscall == FUTEX && o.state == SleepState::Interruptible && waker(o) == Some(by))
         .collect();
-    assert!(waits.len() >= 5, "{waits:?}");
-    assert_eq!(waits.iter().filter(|o| waker(o) == Some(by)).count(), 5, "{waits:?}");
+    assert_all(waits.len(), 5, unseen);
 }
 
 #[test]
 fn a_thread_killed_in_user_code_is_the_waker_of_its_parent() {
     let (w, t) = trace(&["join"]);
+    let unseen = t.assert_whole();
     let &[killed] = w.value("killed") else { panic!() };
     let waits: Vec<_> = t
         .of(w.pid().main_thread())
         .into_iter()
-        .filter(|o| o.blocked() > Nanos::from_millis(20))
         .filter(|o| matches!(waker(o), Some(Waker::Thread { tid, .. }) if tid == Tid(killed as u32)))
         .collect();
-    assert_eq!(waits.len(), 1, "{:?}", t.of(w.pid().main_thread()));
+    assert_all(waits.len(), 1, unseen);
 }
 
 #[test]
@@ -92,13 +106,13 @@ fn the_sender_wakes_over_loopback() {
     let waits: Vec<_> = t
         .of(w.pid().main_thread())
         .into_iter()
-        .filter(|o| o.file.is_some_and(|f| f.file_type() == FileType::Socket) && o.blocked() >= Nanos::from_millis(1))
+        .filter(|o| o.file.is_some_and(|f| f.file_type() == FileType::Socket) && o.state == SleepState::Interruptible)
         .collect();
-    assert!(waits.len() >= 20, "{waits:?}");
+    assert!(waits.len() + t.assert_whole() >= 20, "{waits:?}");
     let from_server = |o: &&&OffCpu| matches!(waker(o), Some(Waker::Thread { tid, .. }) if tid == Tid(server as u32));
     // A packet may also be delivered by ksoftirqd or by an interrupt that comes just then.
     let right = waits.iter().filter(from_server).count();
-    assert!(right >= 16, "{right} of {}: {waits:?}", waits.len());
+    assert!(right >= 10, "{right} of {}: {waits:?}", waits.len());
 }
 
 #[test]
@@ -170,6 +184,10 @@ fn agrees_with_the_schedulers_books(w: &Workload, t: &Trace) {
     assert!(near(run_queue.0, delay), "run queue {run_queue}, schedstat says {}", Nanos(delay));
     let total = cpu + run_queue.0 + blocked.0;
     assert!(near(total, end - start), "parts make {}, wall is {}", Nanos(total), Nanos(end - start));
+    let preempted = inside.iter().filter(|o| o.state == SleepState::Preempted).count();
+    let &[slept, displaced] = w.value("switched") else { panic!() };
+    assert_all(inside.len(), (slept + displaced) as usize, t.assert_whole());
+    assert!(inside.len() - preempted <= slept as usize && preempted <= displaced as usize);
     for pair in inside.windows(2) {
         assert!(pair[0].on <= pair[1].off, "intervals of a thread do not overlap: {pair:?}");
     }
@@ -215,12 +233,12 @@ fn a_wait_in_progress_at_the_attach_is_known() {
 /// Waits until a thread sleeps in a system call.
 fn wait_until_asleep(pid: Pid, tid: Tid) {
     let path = format!("/proc/{pid}/task/{tid}/stat");
-    for _ in 0..10_000 {
+    for _ in 0..60_000 {
         let stat = std::fs::read_to_string(&path).unwrap();
         if stat[stat.rfind(')').unwrap()..].starts_with(") S") {
             return;
         }
-        std::thread::yield_now();
+        std::thread::sleep(std::time::Duration::from_millis(1));
     }
     panic!("{tid} does not go to sleep");
 }
@@ -249,7 +267,7 @@ fn the_untyped_programs_say_the_same() {
     let mut probe = Probe::attach_untyped(&Options::new(w.pid())).unwrap();
     w.go();
     let t = finish(&mut w, &mut probe);
-    t.assert_whole();
+    let unseen = t.assert_whole();
     let &[partner, fd, inode] = w.value("partner") else { panic!() };
     let by = Waker::Thread { tid: Tid(partner as u32), pid: Pid(partner as u32), syscall: WRITE };
     let waits: Vec<_> = t
@@ -257,7 +275,7 @@ fn the_untyped_programs_say_the_same() {
         .into_iter()
         .filter(|o| o.file.is_some_and(|f| f.ino == inode) && o.state != SleepState::Preempted)
         .collect();
-    assert_eq!(waits.len(), 20);
+    assert_all(waits.len(), 20, unseen);
     for o in waits {
         assert_eq!((o.syscall, o.arg0, o.state, waker(o)), (READ, fd, SleepState::Interruptible, Some(by)));
     }

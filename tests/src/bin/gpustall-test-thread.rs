@@ -72,12 +72,35 @@ fn mono() -> u64 {
     clock(libc::CLOCK_MONOTONIC)
 }
 
+/// How often this thread has slept and how often it was preempted, from the scheduler's own books.
+fn switches() -> (u64, u64) {
+    // SAFETY: a structure of integers, filled in by the call.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+        (usage.ru_nvcsw as u64, usage.ru_nivcsw as u64)
+    }
+}
+
+/// Waits until a thread sleeps, so that what comes next will have to wake it, however busy the machine is.
+fn until_asleep(tid: u32) {
+    loop {
+        let stat = fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
+        if stat.rsplit(')').next().is_none_or(|rest| rest.trim_start().starts_with('S')) {
+            return;
+        }
+        thread::sleep(Duration::from_micros(200));
+    }
+}
+
 fn sleep() -> Done {
     ready()?;
     for ms in [5, 20, 40] {
+        let slept = switches().0;
         let before = mono();
         thread::sleep(Duration::from_millis(ms));
-        say("slept", &[ms * 1_000_000, before, mono()]);
+        let after = mono();
+        say("slept", &[ms * 1_000_000, before, after, switches().0 - slept]);
     }
     Ok(())
 }
@@ -112,17 +135,18 @@ fn wait_child(pid: u32) {
     unsafe { libc::waitpid(pid as i32, std::ptr::null_mut(), 0) };
 }
 
-/// Ping-pong between two processes. The partner thinks for a millisecond before each answer, so that main truly waits.
+/// Ping-pong between two processes. The partner answers when main waits.
 fn pipe(rounds: u32) -> Done {
     ready()?;
     let (mut ask_out, mut ask_in) = new_pipe()?;
     let (mut answer_out, mut answer_in) = new_pipe()?;
     let mut byte = [0];
+    let main = tid();
     let child = fork(|| {
         for _ in 0..rounds {
             let mut byte = [0];
             let _ = ask_out.read_exact(&mut byte);
-            thread::sleep(Duration::from_millis(1));
+            until_asleep(main);
             let _ = answer_in.write_all(&byte);
         }
     })?;
@@ -161,14 +185,15 @@ fn storm() -> Done {
     Ok(())
 }
 
-/// One thread waits on a condition that the other sets 10 ms later.
+/// One thread waits on a condition that the other sets.
 fn futex() -> Done {
     ready()?;
     let pair = Arc::new((Mutex::new(0u32), Condvar::new()));
     let theirs = Arc::clone(&pair);
+    let main = tid();
     let setter = thread::spawn(move || {
         for turn in 1..=5 {
-            thread::sleep(Duration::from_millis(10));
+            until_asleep(main);
             let (value, changed) = &*theirs;
             if let Ok(mut v) = value.lock() {
                 *v = turn;
@@ -200,8 +225,10 @@ fn join() -> Done {
             std::hint::black_box(0);
         }
     })?;
+    let main = tid();
     let killer = fork(|| {
-        thread::sleep(Duration::from_millis(30));
+        thread::sleep(Duration::from_millis(20));
+        until_asleep(main);
         // SAFETY: the child is not reaped before its parent has waited for it.
         unsafe { libc::kill(child as i32, libc::SIGKILL) };
     })?;
@@ -211,16 +238,17 @@ fn join() -> Done {
     Ok(())
 }
 
-/// One thread answers another over TCP, 1 ms later each time.
+/// One thread answers another over TCP, when that one waits.
 fn loopback() -> Done {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
+    let main = tid();
     let server = thread::spawn(move || -> io::Result<u32> {
         let (mut stream, _) = listener.accept()?;
         stream.set_nodelay(true)?;
         let mut byte = [0];
         while stream.read(&mut byte)? == 1 {
-            thread::sleep(Duration::from_millis(1));
+            until_asleep(main);
             stream.write_all(&byte)?;
         }
         Ok(tid())
@@ -284,7 +312,7 @@ fn schedstat() -> io::Result<(u64, u64)> {
 fn spin(cpu: usize, ms: u64) -> Done {
     pin(cpu)?;
     ready()?;
-    let (wall, (cpu_time, delay)) = (mono(), schedstat()?);
+    let (wall, (cpu_time, delay), (slept, preempted)) = (mono(), schedstat()?, switches());
     for _ in 0..10 {
         let end = clock(libc::CLOCK_THREAD_CPUTIME_ID) + ms * 100_000;
         while clock(libc::CLOCK_THREAD_CPUTIME_ID) < end {
@@ -292,8 +320,9 @@ fn spin(cpu: usize, ms: u64) -> Done {
         }
         thread::sleep(Duration::from_millis(2));
     }
-    let (cpu_end, delay_end) = schedstat()?;
-    say("spun", &[wall, mono(), cpu_end - cpu_time, delay_end - delay]);
+    let ((slept_end, preempted_end), (cpu_end, delay_end), end) = (switches(), schedstat()?, mono());
+    say("spun", &[wall, end, cpu_end - cpu_time, delay_end - delay]);
+    say("switched", &[slept_end - slept, preempted_end - preempted]);
     Ok(())
 }
 

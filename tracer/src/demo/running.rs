@@ -275,7 +275,7 @@ impl Running {
     fn await_ready(&mut self, stdout: Option<ChildStdout>) -> Result<(), DemoError> {
         let (send, receive) = mpsc::channel();
         // The thread ends with the first line, or with the process, whose pipe then closes.
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let mut line = String::new();
             if let Some(stdout) = stdout {
                 let _ = BufReader::new(stdout).read_line(&mut line);
@@ -283,7 +283,11 @@ impl Running {
             let _ = send.send(line);
         });
         match receive.recv_timeout(READY_WITHIN) {
-            Ok(line) if line.trim_end() == "ready" => Ok(()),
+            Ok(line) if line.trim_end() == "ready" => {
+                // Callers may rely on having one thread again.
+                let _ = reader.join();
+                Ok(())
+            }
             Ok(_) => {
                 let status = self.main.wait().map_err(DemoError::system("wait for the demo's main process"))?;
                 Err(self.failure(status.to_string()))

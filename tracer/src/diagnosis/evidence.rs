@@ -4,7 +4,6 @@ use super::facts::Facts;
 use super::words::{call_name, percent, who};
 use crate::attribution::{Cause, Role, Totals};
 use crate::events::BlockOp;
-use crate::host::BlockDevice;
 use crate::units::{DevId, Nanos};
 
 /// Sentences for one cause.
@@ -54,10 +53,9 @@ fn storage(f: &Facts<'_>, totals: &Totals, out: &mut Vec<String>) {
                 rate(r.count as f64 / f.seconds()),
                 r.bytes as f64 / r.count.max(1) as f64 / 1024.0,
             ));
-            let blocked_mean = Nanos(s.blocked.0 / s.count.max(1));
-            if blocked_mean.0 > 3 * mean.0 && blocked_mean > Nanos::from_millis(1) {
+            if let Some((waited, device)) = f.held_back(disk, op) {
                 out.push(format!(
-                    "Threads waited {blocked_mean} for what the device did in {mean}: requests were held back before they reached it, as an I/O limit of a control group does."
+                    "Threads waited {waited} for what the device did in {device}: requests were held back before they reached it, as an I/O limit of a control group does."
                 ));
             }
         }
@@ -191,24 +189,10 @@ pub fn device_name(f: &Facts<'_>, dev: DevId) -> String {
 /// Name and kind of the device or file system that `dev` stands for.
 pub fn device_words(f: &Facts<'_>, dev: DevId) -> String {
     match f.header.disks.iter().find(|b| b.dev == dev) {
-        Some(b) => format!("{} ({})", b.name, device_kind(b)),
+        Some(b) => format!("{} ({})", b.name, b.kind()),
         None => match f.header.mounts.iter().find(|m| m.dev == dev) {
             Some(m) => format!("{} ({})", m.source, m.fs_type),
             None => dev.to_string(),
         },
-    }
-}
-
-/// `rotational`, `loop`, `virtual` or `solid state`.
-pub fn device_kind(b: &BlockDevice) -> &'static str {
-    let name = b.name.as_str();
-    if name.starts_with("loop") {
-        "loop"
-    } else if name.starts_with("vd") || name.starts_with("xvd") || name.starts_with("zram") {
-        "virtual"
-    } else if b.rotational {
-        "rotational"
-    } else {
-        "solid state"
     }
 }

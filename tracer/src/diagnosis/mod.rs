@@ -8,7 +8,7 @@ mod verdict;
 mod words;
 
 pub use bottleneck::Bottleneck;
-pub use evidence::{device_kind, device_name};
+pub use evidence::device_name;
 pub use facts::Facts;
 pub use verdict::Verdict;
 

@@ -45,7 +45,7 @@ pub fn devices(timeline: &Timeline, disks: &[BlockDevice]) -> Vec<DeviceReport> 
         .into_iter()
         .map(|((dev, op), t)| DeviceReport {
             device: device_name(disks, dev),
-            kind: disks.iter().find(|d| d.dev == dev).map_or("unknown", device_kind).to_owned(),
+            kind: disks.iter().find(|d| d.dev == dev).map_or("unknown", BlockDevice::kind).to_owned(),
             operation: operation_name(op).to_owned(),
             requests: t.requests,
             per_second: if length > 0.0 { t.requests as f64 / length } else { 0.0 },
@@ -76,25 +76,6 @@ pub(super) fn operation_name(op: BlockOp) -> &'static str {
         BlockOp::Flush => "flush",
         BlockOp::Discard => "discard",
         BlockOp::Other => "other",
-    }
-}
-
-/// What a device is: `rotational`, `solid state`, `virtual` or `loop`. The kernel calls most virtual disks rotational, so
-/// their drivers' names and models are asked first.
-pub fn device_kind(disk: &BlockDevice) -> &'static str {
-    /// Drivers that have no medium of their own: virtio, Xen, device mapper, software RAID, network, memory.
-    const VIRTUAL: [&str; 9] = ["vd", "xvd", "dm-", "md", "nbd", "rbd", "zram", "ram", "drbd"];
-    /// Words in the models that hypervisors and clouds give their disks.
-    const MODELS: [&str; 6] = ["qemu", "virtual", "vbox", "elastic block", "persistentdisk", "vmware"];
-    let model = disk.model.as_deref().unwrap_or_default().to_lowercase();
-    if disk.backing_file.is_some() || disk.name.starts_with("loop") {
-        "loop"
-    } else if VIRTUAL.iter().any(|v| disk.name.starts_with(v)) || MODELS.iter().any(|m| model.contains(m)) {
-        "virtual"
-    } else if disk.rotational {
-        "rotational"
-    } else {
-        "solid state"
     }
 }
 
@@ -129,7 +110,7 @@ mod tests {
             (disk("loop3", "", false), "loop"),
         ];
         for (disk, kind) in cases {
-            assert_eq!(device_kind(&disk), kind, "{}", disk.name);
+            assert_eq!(disk.kind(), kind, "{}", disk.name);
         }
     }
 

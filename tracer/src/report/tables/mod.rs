@@ -12,7 +12,7 @@ mod threads;
 mod waits;
 
 pub use competitors::competitors;
-pub use devices::{device_kind, devices};
+pub use devices::devices;
 pub use files::{PathTables, paths};
 pub use histograms::histograms;
 pub use images::hot_images;

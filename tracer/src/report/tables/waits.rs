@@ -1,9 +1,9 @@
 //! What a blocked thread waited for, told from its system call, its sleep state and the file behind its descriptor.
 
-use crate::events::{BlockRequest, FileType, SleepState, Syscall};
+use crate::attribution::calls::{self, CallKind};
+use crate::events::{BlockRequest, FileType, SleepState};
 use crate::timeline::{Interval, Timeline};
 use crate::units::MonoNs;
-use syscalls::x86_64::Sysno;
 
 /// What a blocked time was spent on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,92 +22,6 @@ impl WaitKind {
     /// Whether it was storage.
     pub fn is_storage(self) -> bool {
         self != WaitKind::Elsewhere
-    }
-}
-
-/// What a system call does to files.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Use {
-    /// Reads data.
-    Read,
-    /// Waits for asynchronous I/O.
-    Async,
-    /// Writes, synchronises or looks at data or metadata.
-    Other,
-    /// Takes a path, so that the file is not known from a descriptor.
-    Path,
-    /// Has nothing to do with files.
-    None,
-}
-
-fn use_of(syscall: Syscall) -> Use {
-    let Some(call) = usize::try_from(syscall.0).ok().and_then(Sysno::new) else { return Use::None };
-    match call {
-        Sysno::read
-        | Sysno::pread64
-        | Sysno::readv
-        | Sysno::preadv
-        | Sysno::preadv2
-        | Sysno::readahead
-        | Sysno::sendfile
-        | Sysno::splice
-        | Sysno::copy_file_range => Use::Read,
-        Sysno::io_getevents | Sysno::io_pgetevents | Sysno::io_uring_enter => Use::Async,
-        Sysno::write
-        | Sysno::pwrite64
-        | Sysno::writev
-        | Sysno::pwritev
-        | Sysno::pwritev2
-        | Sysno::fsync
-        | Sysno::fdatasync
-        | Sysno::sync
-        | Sysno::syncfs
-        | Sysno::sync_file_range
-        | Sysno::msync
-        | Sysno::ftruncate
-        | Sysno::fallocate
-        | Sysno::fadvise64
-        | Sysno::getdents
-        | Sysno::getdents64
-        | Sysno::fstat
-        | Sysno::fstatfs
-        | Sysno::lseek
-        | Sysno::flock
-        | Sysno::io_submit
-        | Sysno::close => Use::Other,
-        Sysno::open
-        | Sysno::openat
-        | Sysno::openat2
-        | Sysno::creat
-        | Sysno::stat
-        | Sysno::lstat
-        | Sysno::newfstatat
-        | Sysno::statx
-        | Sysno::statfs
-        | Sysno::access
-        | Sysno::faccessat
-        | Sysno::faccessat2
-        | Sysno::readlink
-        | Sysno::readlinkat
-        | Sysno::getxattr
-        | Sysno::lgetxattr
-        | Sysno::chdir
-        | Sysno::truncate
-        | Sysno::rename
-        | Sysno::renameat
-        | Sysno::renameat2
-        | Sysno::unlink
-        | Sysno::unlinkat
-        | Sysno::rmdir
-        | Sysno::mkdir
-        | Sysno::mkdirat
-        | Sysno::link
-        | Sysno::linkat
-        | Sysno::symlink
-        | Sysno::symlinkat
-        | Sysno::execve
-        | Sysno::execveat => Use::Path,
-        _ => Use::None,
     }
 }
 
@@ -140,30 +54,32 @@ pub fn wait_kind(timeline: &Timeline, blocks: &BlockActivity<'_>, interval: &Int
     if interval.wake <= interval.off || matches!(interval.state, SleepState::Preempted | SleepState::New) {
         return WaitKind::Elsewhere;
     }
-    let usage = use_of(interval.syscall);
-    let kind = match usage {
-        Use::Read | Use::Async => WaitKind::Read,
-        Use::None if interval.syscall.is_none() => WaitKind::PageFault,
+    let call = calls::kind(interval.syscall);
+    let kind = match call {
+        CallKind::Read | CallKind::AsyncIo => WaitKind::Read,
+        CallKind::PageFault => WaitKind::PageFault,
         _ => WaitKind::OtherStorage,
     };
     if interval.iowait {
         return kind;
     }
     let uninterruptible = interval.state == SleepState::Uninterruptible;
-    let file_type = timeline.file(interval.file).map(|f| f.file_type());
-    let on_data = matches!(file_type, Some(FileType::Regular | FileType::Directory | FileType::BlockDevice));
-    let storage = match usage {
-        Use::Read | Use::Other => on_data || (uninterruptible && file_type.is_none()),
-        Use::Path => uninterruptible,
-        Use::Async => uninterruptible || blocks.any_in(interval.off, interval.wake),
-        Use::None => false,
+    let storage = match call {
+        CallKind::Read | CallKind::Write | CallKind::Sync | CallKind::Path => {
+            match timeline.file(interval.file).map(|f| f.file_type()) {
+                Some(of) => matches!(of, FileType::Regular | FileType::Directory | FileType::BlockDevice),
+                None => uninterruptible,
+            }
+        }
+        CallKind::AsyncIo => uninterruptible || blocks.any_in(interval.off, interval.wake),
+        _ => false,
     };
     if storage { kind } else { WaitKind::Elsewhere }
 }
 
 /// A thread that yields its CPU over and over spins: the time is neither blocked nor starved.
 pub(super) fn is_yield(interval: &Interval) -> bool {
-    interval.state == SleepState::Preempted && interval.syscall.0 == Sysno::sched_yield as i16
+    interval.state == SleepState::Preempted && calls::kind(interval.syscall) == CallKind::Yield
 }
 
 #[cfg(test)]
