@@ -4,6 +4,7 @@ pub mod binary;
 pub mod cgroup;
 pub mod dataloader;
 pub mod loopdev;
+pub mod lost;
 pub mod process;
 mod standin;
 pub mod synthetic;

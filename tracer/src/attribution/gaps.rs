@@ -155,8 +155,7 @@ fn explain_windows(
 fn spend(tl: &Timeline, roles: &Roles, segments: &mut [Segment], idle: Nanos) {
     let mut left = idle;
     for class in 0..=LEAST_CERTAIN {
-        let members: Vec<usize> =
-            segments.iter().enumerate().filter(|(_, s)| doubt(tl, roles, s) == class).map(|(i, _)| i).collect();
+        let members: Vec<usize> = (0..segments.len()).filter(|i| doubt(tl, roles, segments, *i) == class).collect();
         let total: Nanos = members.iter().filter_map(|i| segments.get(*i)).map(Segment::length).sum();
         let spent = total.0.min(left.0);
         let mut given = 0;
@@ -177,12 +176,15 @@ fn spend(tl: &Timeline, roles: &Roles, segments: &mut [Segment], idle: Nanos) {
 const LEAST_CERTAIN: u8 = 3;
 
 /// How doubtful it is that the GPU was idle during a segment: 0 is sure.
-fn doubt(tl: &Timeline, roles: &Roles, s: &Segment) -> u8 {
+fn doubt(tl: &Timeline, roles: &Roles, segments: &[Segment], n: usize) -> u8 {
+    let Some(s) = segments.get(n) else { return LEAST_CERTAIN };
     let Some((ix, line)) = s.thread.and_then(|ix| Some((ix, tl.thread(ix)?))) else { return LEAST_CERTAIN };
     match s.cause {
         // In the driver, or in a wait that nothing explains: probably waiting for the GPU's own work.
         Cause::GpuDriver | Cause::Unknown => LEAST_CERTAIN,
         _ if line.pid != roles.feeder_pid => 0,
+        // Preempted while it waited for the GPU: the GPU went on working.
+        Cause::CpuStarved | Cause::CpuThrottled if beside_driver(segments, n) => LEAST_CERTAIN,
         Cause::HostCode => match roles.of(ix) {
             Role::Feeder => 1,
             // Threads that drive the GPU beside the feeder, such as the backward pass.
@@ -190,6 +192,17 @@ fn doubt(tl: &Timeline, roles: &Roles, s: &Segment) -> u8 {
         },
         _ => 0,
     }
+}
+
+/// Whether the thread of a segment was in the GPU driver just before or after it.
+fn beside_driver(segments: &[Segment], n: usize) -> bool {
+    let thread = segments.get(n).map(|s| s.thread);
+    let driver = |s: &&Segment| s.cause == Cause::GpuDriver && Some(s.thread) == thread;
+    // A preempted thread may be switched in and out again before it is sampled: look past its own short pieces.
+    let own = |s: &&Segment| Some(s.thread) == thread && s.cause != Cause::Preprocessing;
+    let after = segments.iter().skip(n + 1).take_while(own).find(driver);
+    let before = segments.get(..n).into_iter().flatten().rev().take_while(own).find(driver);
+    after.or(before).is_some()
 }
 
 /// Short pieces of the feeder's own code between two writes of a checkpoint belong to the checkpoint.

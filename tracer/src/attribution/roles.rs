@@ -284,5 +284,22 @@ fn reads_files(tl: &Timeline, line: &ThreadLine) -> bool {
 }
 
 fn loads_data(tl: &Timeline, feeder: ThreadIx) -> bool {
-    tl.thread(feeder).is_some_and(|t| reads_files(tl, t))
+    tl.thread(feeder).is_some_and(|t| reads_files(tl, t) || opens_data(tl, t))
+}
+
+/// The thread opened files for reading that are no part of a program: data, even where the page cache holds all of it.
+fn opens_data(tl: &Timeline, line: &ThreadLine) -> bool {
+    const ENOUGH: usize = 8;
+    const NO_DATA: [&str; 7] = ["/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/lib", "/run/"];
+    let program = |path: &str| {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        [".py", ".pyc", ".so"].iter().any(|e| name.ends_with(e)) || name.contains(".so.")
+    };
+    tl.opens
+        .iter()
+        .filter(|o| o.tid == line.tid)
+        .filter(|o| o.outcome.is_some_and(|r| r.result >= 0 && r.flags & 0o3 == 0))
+        .filter(|o| !NO_DATA.iter().any(|d| o.path.starts_with(d)) && !program(&o.path))
+        .nth(ENOUGH - 1)
+        .is_some()
 }

@@ -3,7 +3,7 @@
 use super::{CauseShare, ChainLink, Gap, GapGroup, GpuReport, RecordingInfo, Report, SCHEMA, TargetInfo, tables};
 use crate::attribution::{Attribution, ExplainedGap, GpuAttribution, NoRecord, Segment, Totals, What};
 use crate::diagnosis::{Diagnosis, Verdict};
-use crate::events::{GpuState, SleepState, syscalls};
+use crate::events::{GpuState, LossKind, SleepState, syscalls};
 use crate::gpu::{self, Activity, GpuSource};
 use crate::recording::{Damage, Header, Trailer};
 use crate::timeline::Timeline;
@@ -234,15 +234,7 @@ fn notes(p: &Parts<'_>) -> Vec<String> {
             out.push(format!("{} was not recorded: {failure}", probe.name));
         }
     }
-    let lost = p.timeline.lost();
-    let total: u64 = lost.values().sum();
-    if total > 0 {
-        let intervals = p.timeline.threads.iter().map(|t| t.intervals.len() as u64).sum::<u64>();
-        out.push(format!(
-            "{total} events were lost while recording ({} intervals are in it): times of waits are too low, and causes may be unknown.",
-            intervals
-        ));
-    }
+    out.extend(losses(p.timeline));
     if p.timeline.contradictions > 0 {
         out.push(format!(
             "{} intervals contradicted others of their thread and were cut or left out.",
@@ -253,6 +245,26 @@ fn notes(p: &Parts<'_>) -> Vec<String> {
         out.push(
             "GPU activity is known as NVML utilization over windows of about 1/6 s: how long the GPU was idle is known, when inside a window is not; causes are assigned most certain first.".into(),
         );
+    }
+    out
+}
+
+/// What was lost, in words: an interval whose end the kernel did not trace is another thing than a full ring.
+fn losses(tl: &Timeline) -> Vec<String> {
+    let mut lost = tl.lost();
+    let intervals: u64 = tl.threads.iter().map(|t| t.intervals.len() as u64).sum();
+    let mut out = Vec::new();
+    if let Some(n) = lost.remove(&LossKind::BadInterval).filter(|n| *n > 0) {
+        out.push(format!(
+            "{n} of {} off-CPU intervals were left out: the kernel traced the thread's leaving the CPU but not its return.",
+            intervals + n
+        ));
+    }
+    let total: u64 = lost.values().sum();
+    if total > 0 {
+        out.push(format!(
+            "{total} events were lost while recording, beside {intervals} intervals that were not: times of waits are too low, and causes may be unknown."
+        ));
     }
     out
 }
