@@ -10,4 +10,6 @@ pub mod cgroup;
 pub mod loop_device;
 pub mod loopdev;
 pub mod process;
+pub mod recording;
+pub mod tmpfs;
 pub mod traced;
