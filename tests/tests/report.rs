@@ -15,18 +15,17 @@ const VERSION_1: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/version-1.gpu
 
 /// A recording of a shell that sleeps, reads and computes for about a second; made once.
 fn recorded() -> &'static Path {
-    static MADE: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
-    let (_, file) = MADE.get_or_init(|| {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("r.gpustall");
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(|| {
+        // In cargo's folder: what a static holds is never dropped.
+        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("report.gpustall");
         let script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 0.05; cat /etc/passwd >/dev/null; done";
-        let mut c = command(["record", "--no-gpu", "--quiet", "-o"]).unwrap();
+        let mut c = command(["record", "--no-gpu", "--quiet", "--overwrite", "-o"]).unwrap();
         let output = c.arg(&file).args(["--", "sh", "-c", script]).output().unwrap();
         assert!(output.status.success(), "{}", stderr(&output));
         whole(&file).unwrap();
-        (folder, file)
-    });
-    file
+        file
+    })
 }
 
 /// Start and end of that recording, CLOCK_MONOTONIC.
@@ -63,8 +62,14 @@ fn what_is_no_recording_is_refused_in_one_sentence() {
     let cases = [
         (folder.path().join("none"), "there is no file"),
         (write("empty", b""), "empty"),
-        (write("picture.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0"), "not a gpustall recording"),
-        (write("notes.txt", "just some text, longer than a prologue would be\n".repeat(9).as_bytes()), "not a gpustall"),
+        (
+            write("picture.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0"),
+            "not a gpustall recording",
+        ),
+        (
+            write("notes.txt", "just some text, longer than a prologue would be\n".repeat(9).as_bytes()),
+            "not a gpustall",
+        ),
         (write("short", b"g"), "not a gpustall recording"),
         (folder.path().to_owned(), "folder"),
         (PathBuf::from("/dev/null"), "empty"),
@@ -106,7 +111,8 @@ fn places(len: usize, count: usize) -> impl Iterator<Item = usize> {
 #[test]
 fn a_recording_cut_off_anywhere_is_told() {
     let bytes = fs::read(recorded()).unwrap();
-    let reports = places(bytes.len(), 25).filter(|n| assert_told(&bytes[..*n], &format!("the first {n} bytes"))).count();
+    let reports =
+        places(bytes.len(), 25).filter(|n| assert_told(&bytes[..*n], &format!("the first {n} bytes"))).count();
     assert!(reports >= 5, "only {reports} of 25 gave a report");
     let old = fs::read(VERSION_1).unwrap();
     places(old.len(), 15).for_each(|n| {
@@ -159,7 +165,7 @@ fn a_gpu_trace_that_cannot_be_used_is_refused_in_one_sentence() {
     let file = folder.path().join("busy.jsonl");
     let (start, end) = span();
     let wall = 1_900_000_000_000_000_000u64;
-    let seconds = |t: u64| format!("{:.1}", t as f64 / 1e9);
+    let seconds = |t: u64| format!("{:.3} s", t as f64 / 1e9);
     let cases: Vec<(String, Vec<String>)> = vec![
         ("not JSON\n".into(), vec!["line 1".into()]),
         ("".into(), vec!["busy.jsonl".into()]),
@@ -172,14 +178,18 @@ fn a_gpu_trace_that_cannot_be_used_is_refused_in_one_sentence() {
         ("{\"t_ns\": 5, \"gpu\": 0}\n".into(), vec!["busy".into()]),
         ("[1, 2]\n".into(), vec!["line 1".into()]),
         ("{\"traceEvents\": []}\n".into(), vec!["busy.jsonl".into()]),
-        (format!("{{\"t_ns\": {start}, \"gpu\": 0, \"busy\": false}}\n"), vec!["never".into()]),
+        (format!("{{\"t_ns\": {start}, \"gpu\": 0, \"busy\": false}}\n"), vec!["no busy time".into()]),
         // Both ranges are shown.
         (
-            "{\"t_ns\": 1000000000, \"gpu\": 0, \"busy\": true}\n{\"t_ns\": 2500000000, \"gpu\": 0, \"busy\": false}\n".into(),
-            vec!["1.0".into(), "2.5".into(), seconds(start), seconds(end)],
+            "{\"t_ns\": 1000000000, \"gpu\": 0, \"busy\": true}\n{\"t_ns\": 2500000000, \"gpu\": 0, \"busy\": false}\n"
+                .into(),
+            vec!["1.000 s".into(), "2.500 s".into(), seconds(start), seconds(end)],
         ),
         (
-            format!("{{\"t_ns\": {wall}, \"gpu\": 0, \"busy\": true}}\n"),
+            format!(
+                "{{\"t_ns\": {wall}, \"gpu\": 0, \"busy\": true}}\n{{\"t_ns\": {}, \"gpu\": 0, \"busy\": false}}\n",
+                wall + 1_000_000_000
+            ),
             vec!["wall".into(), seconds(wall), seconds(start), seconds(end)],
         ),
     ];
@@ -309,10 +319,7 @@ fn json_has_every_key_of_its_schema() {
     has(&json["gaps"][0], &["gpu", "start_s", "end_s", "cause", "chain"]);
     has(&json["gaps"][0]["chain"][0], &["start_s", "end_s", "tid", "role", "cause", "what"]);
     has(&json["histograms"][0], &["name", "labels", "unit", "count", "p50", "p90", "p99", "max"]);
-    has(
-        &json["threads"][0],
-        &["tid", "pid", "comm", "role", "running_s", "runqueue_s", "disk_s", "blocked_s"],
-    );
+    has(&json["threads"][0], &["tid", "pid", "comm", "role", "running_s", "runqueue_s", "disk_s", "blocked_s"]);
     assert_eq!(json["histograms"][0]["unit"], "ns");
     let started: u64 = json["recording"]["started_mono_ns"].as_u64().unwrap();
     assert_eq!(started, start);

@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         Command::LaunchGate { link, command } => return ExitCode::from(recorder::gate(link, &command)),
     };
     result.unwrap_or_else(|e| {
-        eprintln!("gpustall: {e:#}");
+        cli::output::say(format_args!("{e:#}"));
         ExitCode::FAILURE
     })
 }

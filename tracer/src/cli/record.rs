@@ -1,6 +1,6 @@
 //! `gpustall record`.
 
-use super::times;
+use super::{output, times};
 use crate::probe::OpenMode;
 use crate::recorder::{Ended, Finished, Launched, RecordError, Recorder, Settings, default_name, name_for_command};
 use crate::units::Pid;
@@ -121,7 +121,7 @@ async fn launch(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         // Nothing ran, so nothing was recorded.
         recorder.discard();
         launched.abandon().await;
-        eprintln!("gpustall: {e}");
+        output::say(&e);
         return Ok(match e {
             RecordError::Launch { status, .. } => ExitCode::from(status),
             _ => ExitCode::FAILURE,
@@ -137,7 +137,7 @@ async fn launch(args: &RecordArgs) -> anyhow::Result<ExitCode> {
             }
         }
         // The command goes on: a full disk is no reason to stop somebody's training.
-        Err(e) => eprintln!("gpustall: {e}"),
+        Err(e) => output::say(e),
     }
     let status = launched.wait_or_terminate().await?;
     Ok(if recorded.is_ok() { exit_code(status) } else { ExitCode::FAILURE })
@@ -168,9 +168,9 @@ fn tell_start(args: &RecordArgs, recorder: &Recorder, pid: Pid) {
         return;
     }
     for note in recorder.notes() {
-        eprintln!("gpustall: {note}");
+        output::say(note);
     }
-    eprintln!("gpustall: recording process {pid}");
+    output::say(format_args!("recording process {pid}"));
 }
 
 fn tell_end(args: &RecordArgs, f: &Finished) {
@@ -178,12 +178,12 @@ fn tell_end(args: &RecordArgs, f: &Finished) {
         return;
     }
     let lost = if f.lost == 0 { String::new() } else { format!(", {} lost", f.lost) };
-    eprintln!(
-        "gpustall: {} after {:.1} s: {} events{lost}, {:.1} MB in {path}; see them with: gpustall report {path}",
+    output::say(format_args!(
+        "{} after {:.1} s: {} events{lost}, {:.1} MB in {path}; see them with: gpustall report {path}",
         f.ended.words(),
         f.length.secs(),
         f.written.events,
         f.written.bytes as f64 / 1e6,
         path = f.path.display(),
-    );
+    ));
 }

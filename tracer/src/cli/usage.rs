@@ -1,5 +1,6 @@
 //! Wrong usage, told as all errors are: in one sentence.
 
+use super::output;
 use clap::error::ErrorKind;
 use std::process::ExitCode;
 
@@ -10,7 +11,7 @@ pub fn tell(error: &clap::Error) -> ExitCode {
         // A reader that is gone needs no help.
         let _ = error.print();
     } else {
-        eprintln!("gpustall: {}", sentence(&error.render().to_string()));
+        output::say(sentence(&error.render().to_string()));
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
