@@ -1,6 +1,6 @@
 //! `gpustall record` as a person or a script meets it: how recordings end, how commands are launched, and what is said
 //! when something is wrong. Needs root.
-#![allow(clippy::unwrap_used, reason = "a helper of a test fails like the test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test fails like the test")]
 
 use gpustall::events::{Event, TaskWhat};
 use gpustall::recording::{Batch, Reader};

@@ -1,6 +1,6 @@
 //! `gpustall report` as a person or a script meets it: whole and damaged recordings, GPU traces, parts, and pipes. Needs
 //! root, to record.
-#![allow(clippy::unwrap_used, reason = "a helper of a test fails like the test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test fails like the test")]
 
 use gpustall::recording::Reader;
 use gpustall_tests::recording::{command, one_sentence, report, run, stderr, whole};
