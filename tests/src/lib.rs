@@ -1,15 +1,15 @@
 //! Helpers shared by the integration tests.
 
-mod standin;
-pub mod synthetic;
-pub mod truth;
-
-pub use standin::standin_nvml;
 pub mod binary;
 pub mod cgroup;
-pub mod loop_device;
+pub mod dataloader;
 pub mod loopdev;
 pub mod process;
 pub mod recording;
+mod standin;
+pub mod synthetic;
 pub mod tmpfs;
 pub mod traced;
+pub mod truth;
+
+pub use standin::standin_nvml;

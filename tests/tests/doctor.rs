@@ -8,7 +8,9 @@
 
 use gpustall_tests::binary::gpustall;
 use gpustall_tests::cgroup::CpuGroup;
+use gpustall_tests::loopdev::Mounted;
 use gpustall_tests::process::ChildGuard;
+use gpustall_tests::standin_nvml;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -163,6 +165,53 @@ fn wrong_usage_has_its_own_status() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(output.stdout.is_empty() && !output.stderr.is_empty());
     }
+}
+
+#[test]
+fn the_disk_under_the_files_of_the_target_is_marked() {
+    let mounted = Mounted::new(8 << 20).unwrap();
+    let (point, image) = (mounted.path().display().to_string(), mounted.device().image().display().to_string());
+    let name = mounted.device().path().trim_start_matches("/dev/");
+    // Open through a descriptor alone; the working directory lies elsewhere.
+    let file = std::fs::File::create(mounted.path().join("data.bin")).unwrap();
+    let target = ChildGuard::spawn(Command::new("sleep").arg("600").stdin(file)).unwrap();
+
+    let (document, _) = json(&["--pid", &target.pid().to_string()]);
+    let findings = |check: &str| -> Vec<String> {
+        let checks = document["checks"].as_array().unwrap().iter().filter(|c| c["name"] == check);
+        checks.map(|c| c["finding"].as_str().unwrap().to_owned()).collect()
+    };
+    let files = format!("1 file on ext4 at {point} (such as {point}/data.bin): disk {name}");
+    assert!(findings("target_files").contains(&files), "{files} / {:#?}", findings("target_files"));
+    let disks = findings("disk");
+    let disk = disks.iter().find(|f| f.starts_with(&format!("{name}: loop device on {image}"))).expect("a line for it");
+    assert!(disk.ends_with("; holds files of the target"), "{disk}");
+
+    drop(target);
+    let other = ChildGuard::sleeper().unwrap();
+    let (document, _) = json(&["--pid", &other.pid().to_string()]);
+    let checks = document["checks"].as_array().unwrap().iter().filter(|c| c["name"] == "disk");
+    let disk = checks.map(|c| c["finding"].as_str().unwrap()).find(|f| f.starts_with(&format!("{name}: "))).unwrap();
+    assert!(!disk.contains("holds files"), "{disk}");
+}
+
+#[test]
+fn gpus_are_counted_by_the_library_that_was_asked_for() {
+    let library = standin_nvml();
+    let run = |gpus: &str| -> Value {
+        let mut command = Command::new(gpustall().unwrap());
+        command.args(["doctor", "--json", "--nvml-lib"]).arg(&library);
+        command.env("GPUSTALL_STANDIN_GPUS", gpus);
+        serde_json::from_slice(&command.output().unwrap().stdout).unwrap()
+    };
+    let two = run("2");
+    let nvml = check(&two, "nvml");
+    assert_eq!(nvml["level"], "ok", "{nvml}");
+    assert!(nvml["finding"].as_str().unwrap().ends_with("1 × Simulated GPU 0, 1 × Simulated GPU 1"), "{nvml}");
+    let none = run("0");
+    let nvml = check(&none, "nvml");
+    assert_eq!(nvml["level"], "warning", "{nvml}");
+    assert!(nvml["finding"].as_str().unwrap().contains("no GPU"), "{nvml}");
 }
 
 #[test]

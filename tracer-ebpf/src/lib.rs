@@ -353,7 +353,7 @@ pub enum Counter {
     StateFull = 6,
     /// Requests that could not be followed since the request map was full.
     RequestFull = 7,
-    /// Intervals discarded since their times ran backwards.
+    /// Intervals discarded since their times ran backwards or their end was not seen.
     BadInterval = 8,
     /// Wakings that came before the sleeper's own switch-out.
     EarlyWake = 9,

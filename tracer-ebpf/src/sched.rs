@@ -16,8 +16,8 @@ use aya_ebpf::helpers::generated::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use aya_ebpf::macros::{btf_tracepoint, raw_tracepoint};
 use aya_ebpf::programs::{BtfTracePointContext, RawTracePointContext};
 use tracer_ebpf::{
-    ABSENT, Counter, FLAG_IOWAIT, FLAG_PREEMPTED, FLAG_WAKER_INTERRUPT, FLAG_WAKER_KTHREAD, FileId, Kind, NO_SYSCALL,
-    OffCpu, OffCpuFile,
+    ABSENT, Counter, FLAG_IOWAIT, FLAG_PREEMPTED, FLAG_SEEDED, FLAG_WAKER_INTERRUPT, FLAG_WAKER_KTHREAD, FileId, Kind,
+    NO_SYSCALL, OffCpu, OffCpuFile,
 };
 
 /// `PF_KTHREAD` (`linux/sched.h`).
@@ -107,6 +107,14 @@ fn leave<A: Access>(task: *const u8, tid: u32, next_tid: u32, preempted: bool, s
     if let Some(slot) = STATE.get_ptr_mut(&tid) {
         // SAFETY: map values stay in place, and only this program writes these fields.
         unsafe {
+            if (*slot).off.off_ns != 0 {
+                // It left before and was never seen to return: some kernels do not trace every switch. What the interval
+                // before this one was cannot be told, so it is lost, unless user space only thought that there was one.
+                if (*slot).off.flags & FLAG_SEEDED == 0 {
+                    count_alone(Counter::BadInterval);
+                }
+                (*slot).off.wake_ns = 0;
+            }
             (*slot).off.kind = kind as u32;
             (*slot).off.pid = pid;
             (*slot).off.flags = flags;

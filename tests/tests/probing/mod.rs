@@ -113,9 +113,12 @@ impl Trace {
         self.losses().filter(|l| l.kind == kind).map(|l| l.count).sum()
     }
 
-    /// Whether nothing was lost that a test may rely on.
-    pub fn assert_whole(&self) {
-        assert_eq!(self.losses().collect::<Vec<_>>(), [] as [&Loss; 0]);
+    /// Checks that nothing was lost, and gives the number of intervals whose end was not seen: on the kernels of some
+    /// virtual machines a switch away from the threads of the machine's own agent is not traced, not by ftrace either.
+    pub fn assert_whole(&self) -> usize {
+        let others: Vec<_> = self.losses().filter(|l| l.kind != LossKind::BadInterval).collect();
+        assert_eq!(others, [] as [&Loss; 0]);
+        self.lost(LossKind::BadInterval) as usize
     }
 }
 

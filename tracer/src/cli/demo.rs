@@ -74,7 +74,7 @@ pub fn run(args: DemoArgs) -> anyhow::Result<ExitCode> {
         output: file.clone(),
         overwrite: false,
         opens: OpenMode::Sampled,
-        sample_hz: 250,
+        sample_hz: 199,
         ring_bytes: None,
         gpu: args.nvml,
         nvml_lib: standin,

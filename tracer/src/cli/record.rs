@@ -39,7 +39,7 @@ pub struct RecordArgs {
     #[arg(long, value_enum, default_value_t = Opens::Sampled)]
     pub opens: Opens,
     /// On-CPU samples per second and CPU; 0 for none
-    #[arg(long, value_name = "HZ", default_value_t = 250, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    #[arg(long, value_name = "HZ", default_value_t = 199, value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub sample_hz: u32,
     /// Size of the kernel's ring for off-CPU intervals
     #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u32).range(4..=16384), hide = true)]

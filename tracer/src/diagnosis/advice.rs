@@ -3,6 +3,7 @@
 use super::evidence::{device_words, whole_disk};
 use super::facts::Facts;
 use crate::attribution::{Cause, Role, Totals};
+use crate::events::BlockOp;
 
 /// CPUs count as free when at least this share of them is idle.
 const CPUS_FREE: f64 = 0.25;
@@ -77,6 +78,10 @@ fn disk(f: &Facts<'_>, out: &mut Vec<String>) {
     if let (Some(l), Some(d)) = (limited, disk) {
         out.push(format!("Raise or lift the I/O limit that control group {} sets on {}.", l.group, device_words(f, d)));
     }
+    let held_back = disk.is_some_and(|d| f.held_back(d, BlockOp::Read).is_some());
+    if held_back && limited.is_none() {
+        out.push("Find what holds the reads back before the disk, and lift it: io.max or blkio.throttle.* of the workers' control group, or a limit of the cloud volume.".into());
+    }
     let rotational =
         disk.is_some_and(|d| f.header.disks.iter().any(|b| b.dev == d && b.rotational && !b.name.starts_with("vd")));
     if rotational {
@@ -84,13 +89,13 @@ fn disk(f: &Facts<'_>, out: &mut Vec<String>) {
             "Move the data to an SSD or NVMe drive: random reads on a hard disk are limited to some hundred a second."
                 .into(),
         );
-    } else if limited.is_none() {
+    } else if limited.is_none() && !held_back {
         out.push("Move the data to a faster drive (local NVMe), or keep it in memory if it fits.".into());
     }
     let mean = f
         .requests
         .iter()
-        .filter(|((d, op), _)| Some(*d) == disk && *op == crate::events::BlockOp::Read)
+        .filter(|((d, op), _)| Some(*d) == disk && *op == BlockOp::Read)
         .map(|(_, r)| r.bytes / r.count.max(1))
         .next();
     if mean.is_some_and(|bytes| bytes < 512 * 1024) {

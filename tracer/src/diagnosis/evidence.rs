@@ -53,10 +53,9 @@ fn storage(f: &Facts<'_>, totals: &Totals, out: &mut Vec<String>) {
                 rate(r.count as f64 / f.seconds()),
                 r.bytes as f64 / r.count.max(1) as f64 / 1024.0,
             ));
-            let blocked_mean = Nanos(s.blocked.0 / s.count.max(1));
-            if blocked_mean.0 > 3 * mean.0 && blocked_mean > Nanos::from_millis(1) {
+            if let Some((waited, device)) = f.held_back(disk, op) {
                 out.push(format!(
-                    "Threads waited {blocked_mean} for what the device did in {mean}: requests were held back before they reached it, as an I/O limit of a control group does."
+                    "Threads waited {waited} for what the device did in {device}: requests were held back before they reached it, as an I/O limit of a control group does."
                 ));
             }
         }

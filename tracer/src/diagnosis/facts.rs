@@ -181,6 +181,15 @@ impl<'a> Facts<'a> {
             .map(|(d, _)| *d)
     }
 
+    /// Threads waited much longer for storage than the device worked on it: something held requests back before they
+    /// reached it. Mean wait and mean time in queue and device.
+    pub fn held_back(&self, disk: DevId, op: BlockOp) -> Option<(Nanos, Nanos)> {
+        let r = self.requests.get(&(disk, op))?;
+        let device = Nanos(r.total.0 / r.count.max(1));
+        let waited = Nanos(self.storage.blocked.0 / self.storage.count.max(1));
+        (waited.0 > 3 * device.0 && waited > Nanos::from_millis(1)).then_some((waited, device))
+    }
+
     /// Libraries in which workers spent their CPU time: file name and share of samples, largest first.
     pub fn hot_images(&self, role: Role) -> Vec<(String, f64)> {
         let mut by: HashMap<&str, u64> = HashMap::new();

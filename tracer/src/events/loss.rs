@@ -21,7 +21,7 @@ pub enum LossKind {
     StateFull,
     /// Block requests that could not be followed (request map full).
     RequestFull,
-    /// Intervals whose times ran backwards, discarded.
+    /// Intervals whose times ran backwards or whose end was not seen, discarded.
     BadInterval,
     /// Threads with ids beyond the target map.
     TidOutOfRange,

@@ -12,7 +12,7 @@ pub use output::{default_name, name_for_command};
 
 use crate::events::{Event, TaskWhat};
 use crate::gpu::{self, GpuThread};
-use crate::host;
+use crate::host::{self, ProcessLimits};
 use crate::probe::{self, OpenMode, Probe};
 use crate::recording::{Cost, Header, ProbeStatus, ProgramCost, Target, Trailer, Writer, Written};
 use crate::units::{MonoNs, Nanos, Pid};
@@ -159,15 +159,10 @@ impl Recorder {
                 .collect(),
             gpu_note,
             sample_hz: settings.sample_hz,
-            opens: match settings.opens {
-                OpenMode::All => "all",
-                OpenMode::Sampled => "sampled",
-                OpenMode::Off => "off",
-            }
-            .into(),
+            opens: probe.opens().into(),
             mounts: host::mounts(settings.pid).unwrap_or_default(),
             disks: host::block_devices(),
-            limits: host::limits(settings.pid),
+            limits: limits_of_tree(settings.pid),
         };
         let writer = Writer::create(&settings.output, &header, settings.overwrite)?;
         // At once: also a recording that is cut short belongs to whoever asked for it.
@@ -319,6 +314,19 @@ impl Recorder {
             lost: self.lost,
         })
     }
+}
+
+/// Limits on the target, and the I/O limits on any of its descendants: workers may be in groups of their own.
+fn limits_of_tree(pid: Pid) -> ProcessLimits {
+    let mut limits = host::limits(pid);
+    for child in host::process_tree(pid).unwrap_or_default().into_iter().filter(|p| *p != pid) {
+        for io in host::limits(child).io {
+            if !limits.io.contains(&io) {
+                limits.io.push(io);
+            }
+        }
+    }
+    limits
 }
 
 /// NVML, or why not.

@@ -21,7 +21,7 @@ pub fn hundredths(share: f64) -> String {
         format!("{value:.1e}")
     } else if value > 0.0 && value < 0.5 {
         "<1".to_owned()
-    } else if value < 100.0 && value >= 99.5 {
+    } else if (99.5..100.0).contains(&value) {
         ">99".to_owned()
     } else {
         // Adding zero turns -0 into 0.
@@ -69,7 +69,7 @@ pub fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);

@@ -48,7 +48,7 @@ fn timed<T>(what: &str, f: impl FnOnce() -> T) -> T {
 fn tables_of_ten_million_intervals() {
     let (threads_n, each) = (20, 500_000);
     let timeline = timed("making", || large(threads_n, each));
-    let role = |ix: crate::timeline::ThreadIx| if ix.0 % 4 == 0 { "feeder" } else { "worker" };
+    let role = |ix: crate::timeline::ThreadIx| if ix.0.is_multiple_of(4) { "feeder" } else { "worker" };
     let whole = Instant::now();
     let rows = timed("threads", || threads(&timeline, &role));
     let tables = timed("paths", || paths(&timeline));

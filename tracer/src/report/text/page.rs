@@ -147,7 +147,7 @@ impl Page {
         let mut table = Table::new();
         table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
         for row in 0..=rows.len() {
-            table.add_row(kept.iter().map(|&i| std::mem::take(&mut cells[i][row])));
+            table.add_row(kept.iter().map(|&i| cells[i].get(row).cloned().unwrap_or_default()));
         }
         for (&i, column) in kept.iter().zip(table.column_iter_mut()) {
             column.set_padding((GUTTER as u16, 0));
