@@ -6,8 +6,10 @@ pub mod dataloader;
 pub mod loopdev;
 pub mod lost;
 pub mod process;
+pub mod recording;
 mod standin;
 pub mod synthetic;
+pub mod tmpfs;
 pub mod traced;
 pub mod truth;
 

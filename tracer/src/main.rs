@@ -31,13 +31,17 @@ enum Command {
     /// Waits for the recorder, then becomes the command
     #[command(name = recorder::GATE, hide = true)]
     LaunchGate {
+        link: i32,
         #[arg(last = true)]
         command: Vec<OsString>,
     },
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => return cli::usage::tell(&e),
+    };
     log_at(cli.verbose);
     let result = match cli.command {
         Command::Record(args) => cli::record::run(*args),
@@ -45,14 +49,10 @@ fn main() -> ExitCode {
         Command::Demo(args) => cli::demo::run(args),
         Command::Doctor(args) => cli::doctor::run(args),
         Command::DemoWorkload { role } => demo::run(&role).map(|()| ExitCode::SUCCESS).map_err(Into::into),
-        Command::LaunchGate { command } => {
-            eprintln!("gpustall: {}", recorder::gate(&command));
-            // As shells say "found but could not be run, or not found".
-            return ExitCode::from(127);
-        }
+        Command::LaunchGate { link, command } => return ExitCode::from(recorder::gate(link, &command)),
     };
     result.unwrap_or_else(|e| {
-        eprintln!("gpustall: {e:#}");
+        cli::output::say(format_args!("{e:#}"));
         ExitCode::FAILURE
     })
 }

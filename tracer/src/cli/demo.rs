@@ -65,7 +65,7 @@ pub fn run(args: DemoArgs) -> anyhow::Result<ExitCode> {
         }
     }
     if !args.json {
-        eprintln!("gpustall: scenario {}: {}", args.scenario.name(), running.how());
+        output::say(format_args!("scenario {}: {}", args.scenario.name(), running.how()));
     }
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
     let file = args.output.clone().unwrap_or_else(|| folder.path().join("demo.gpustall"));

@@ -6,3 +6,4 @@ pub mod output;
 pub mod record;
 pub mod report;
 mod times;
+pub mod usage;

@@ -1,6 +1,7 @@
 //! Printing a report.
 
 use crate::report::{self, Report};
+use std::fmt;
 use std::io::{self, IsTerminal, Write};
 
 /// Width of a report that does not go to a terminal.
@@ -25,6 +26,12 @@ pub fn print(report: &Report, json: bool) -> io::Result<()> {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other,
     }
+}
+
+/// Says something about the work itself: one line on standard error, whatever names are part of it.
+pub fn say(text: impl fmt::Display) {
+    // Nobody may be reading any more (`gpustall record … 2>&1 | head`): no reason to stop recording.
+    let _ = writeln!(io::stderr(), "gpustall: {}", report::printable(&text.to_string()));
 }
 
 /// Columns of the terminal, or of a page.

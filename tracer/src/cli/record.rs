@@ -1,8 +1,8 @@
 //! `gpustall record`.
 
-use super::times;
+use super::{output, times};
 use crate::probe::OpenMode;
-use crate::recorder::{Ended, Finished, Launched, Recorder, Settings, default_name, name_for_command};
+use crate::recorder::{Ended, Finished, Launched, RecordError, Recorder, Settings, default_name, name_for_command};
 use crate::units::Pid;
 use anyhow::Context;
 use clap::ValueEnum;
@@ -15,12 +15,13 @@ use std::time::Duration;
 /// Attach to a training process, or launch one, and record why its GPU waits
 ///
 /// Ends after --duration, at Ctrl-C or SIGTERM, or when the process ends; the file is whole in each case. Exit status: 0
-/// when recorded (with a COMMAND: the command's own status), 1 when recording failed, 2 for wrong usage.
+/// when recorded (with a COMMAND: the command's own status, or 128 and the signal that ended it), 1 when recording failed, 2
+/// for wrong usage, 126 when the COMMAND cannot be executed, 127 when it is not found.
 #[derive(Clone, Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("target").required(true).args(["pid", "command"]))]
 pub struct RecordArgs {
     /// Attach to this process, its threads, its children and all that they start later
-    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short, long, value_name = "PID", allow_negative_numbers = true, value_parser = process_id)]
     pub pid: Option<u32>,
     /// Launch this command, as the user who called sudo, and trace it from its first instruction
     #[arg(last = true, value_name = "COMMAND")]
@@ -75,6 +76,14 @@ impl From<Opens> for OpenMode {
     }
 }
 
+/// A process id; 2^22 is the kernel's own limit (`PID_MAX_LIMIT`).
+fn process_id(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(pid @ 1..=0x40_0000) => Ok(pid),
+        _ => Err("it is no process id; find the training process with `pgrep -af python` or `nvidia-smi`".into()),
+    }
+}
+
 /// Records.
 pub fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
     let runtime =
@@ -101,10 +110,25 @@ async fn launch(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let output = args.output.clone().unwrap_or_else(|| name_for_command(&command));
     let mut launched = Launched::start(&args.command)?;
     let pid = launched.pid();
-    let recorder = Recorder::start(settings(args, pid, output))?;
+    let recorder = match Recorder::start_launched(settings(args, pid, output), &launched) {
+        Ok(recorder) => recorder,
+        Err(e) => {
+            launched.abandon().await;
+            return Err(e.into());
+        }
+    };
+    if let Err(e) = launched.go() {
+        // Nothing ran, so nothing was recorded.
+        recorder.discard();
+        launched.abandon().await;
+        output::say(&e);
+        return Ok(match e {
+            RecordError::Launch { status, .. } => ExitCode::from(status),
+            _ => ExitCode::FAILURE,
+        });
+    }
     tell_start(args, &recorder, pid);
-    launched.go()?;
-    let recorded = recorder.run(args.duration).await;
+    let recorded = recorder.run_command(args.duration, &mut launched).await;
     match &recorded {
         Ok(finished) => {
             tell_end(args, finished);
@@ -113,9 +137,9 @@ async fn launch(args: &RecordArgs) -> anyhow::Result<ExitCode> {
             }
         }
         // The command goes on: a full disk is no reason to stop somebody's training.
-        Err(e) => eprintln!("gpustall: {e}"),
+        Err(e) => output::say(e),
     }
-    let status = launched.wait().await?;
+    let status = launched.wait_or_terminate().await?;
     Ok(if recorded.is_ok() { exit_code(status) } else { ExitCode::FAILURE })
 }
 
@@ -144,9 +168,9 @@ fn tell_start(args: &RecordArgs, recorder: &Recorder, pid: Pid) {
         return;
     }
     for note in recorder.notes() {
-        eprintln!("gpustall: {note}");
+        output::say(note);
     }
-    eprintln!("gpustall: recording process {pid}");
+    output::say(format_args!("recording process {pid}"));
 }
 
 fn tell_end(args: &RecordArgs, f: &Finished) {
@@ -154,12 +178,12 @@ fn tell_end(args: &RecordArgs, f: &Finished) {
         return;
     }
     let lost = if f.lost == 0 { String::new() } else { format!(", {} lost", f.lost) };
-    eprintln!(
-        "gpustall: {} after {:.1} s: {} events{lost}, {:.1} MB in {path}; see them with: gpustall report {path}",
+    output::say(format_args!(
+        "{} after {:.1} s: {} events{lost}, {:.1} MB in {path}; see them with: gpustall report {path}",
         f.ended.words(),
         f.length.secs(),
         f.written.events,
         f.written.bytes as f64 / 1e6,
         path = f.path.display(),
-    );
+    ));
 }

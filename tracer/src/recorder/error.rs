@@ -23,5 +23,7 @@ pub enum RecordError {
         command: String,
         /// What the system says.
         reason: String,
+        /// Exit status, as a shell gives it: 127 when it is not there, 126 when it cannot be executed.
+        status: u8,
     },
 }

@@ -6,55 +6,54 @@ use crate::units::Pid;
 use nix::unistd::{Gid, Uid, User, initgroups, setgid, setuid};
 use std::ffi::{CString, OsString};
 use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Name of the hidden sub-command that [`gate`] answers to.
 pub const GATE: &str = "launch-gate";
 
-/// Descriptor through which the gate is opened: the first after the standard streams.
-const GATE_FD: i32 = 3;
+/// Exit statuses of a shell for a command that is not there, and for one that cannot be executed.
+const NOT_FOUND: u8 = 127;
+const NOT_EXECUTABLE: u8 = 126;
 
 /// A command that waits at the gate.
 pub struct Launched {
     child: tokio::process::Child,
-    gate: Option<std::fs::File>,
+    /// The word to begin goes through this to the gate, and the reason why the command cannot begin comes back.
+    gate: Option<UnixStream>,
     command: String,
+    command_line: String,
 }
 
 impl Launched {
     /// Starts the gate process. Its pid is the command's.
     pub fn start(command: &[OsString]) -> Result<Launched, RecordError> {
         let name = command.first().map(|c| c.to_string_lossy().into_owned()).unwrap_or_default();
-        let failed = |e: std::io::Error| RecordError::Launch { command: name.clone(), reason: e.to_string() };
-        let (read, write) = nix::unistd::pipe().map_err(|e| failed(e.into()))?;
+        let failed =
+            |e: std::io::Error| RecordError::Launch { command: name.clone(), reason: e.to_string(), status: 1 };
+        // Both ends are closed on exec; the gate keeps its own, whatever its number: none that the command expects from
+        // whoever called gpustall is taken away.
+        let (ours, its) = UnixStream::pair().map_err(failed)?;
         let program = std::env::current_exe().map_err(failed)?;
+        let keep = its.as_raw_fd();
         let mut gate = Command::new(program);
-        gate.arg(GATE).arg("--").args(command);
-        let (from, keep) = (read.as_raw_fd(), write.as_raw_fd());
-        // SAFETY: dup2, fcntl and close are async-signal-safe, and nothing is allocated between fork and exec.
+        gate.arg(GATE).arg(keep.to_string()).arg("--").args(command);
+        // SAFETY: fcntl is async-signal-safe, and nothing is allocated between fork and exec.
         unsafe {
-            gate.pre_exec(move || {
-                // A background shell ignores SIGINT; the command must get what it would get without us.
-                libc::close(keep);
-                if from == GATE_FD {
-                    // dup2 onto itself would leave close-on-exec as it is.
-                    if libc::fcntl(from, libc::F_SETFD, 0) < 0 {
-                        return Err(std::io::Error::last_os_error());
-                    }
-                } else if libc::dup2(from, GATE_FD) < 0 {
-                    return Err(std::io::Error::last_os_error());
-                } else {
-                    libc::close(from);
-                }
-                Ok(())
+            gate.pre_exec(move || match libc::fcntl(keep, libc::F_SETFD, 0) {
+                -1 => Err(std::io::Error::last_os_error()),
+                _ => Ok(()),
             });
         }
         let child = tokio::process::Command::from(gate).spawn().map_err(failed)?;
-        drop(read);
-        Ok(Launched { child, gate: Some(std::fs::File::from(write)), command: name })
+        drop(its);
+        let words: Vec<_> = command.iter().map(|w| w.to_string_lossy()).collect();
+        let command_line = words.join(" ").replace(char::is_control, " ");
+        Ok(Launched { child, gate: Some(ours), command: name, command_line })
     }
 
     /// Its pid.
@@ -62,10 +61,32 @@ impl Launched {
         Pid(self.child.id().unwrap_or(0))
     }
 
-    /// Lets the command begin.
+    /// The command with its arguments, separated by spaces.
+    pub fn command_line(&self) -> &str {
+        &self.command_line
+    }
+
+    /// Lets the command begin, and waits until it has or cannot.
     pub fn go(&mut self) -> Result<(), RecordError> {
         let Some(mut gate) = self.gate.take() else { return Ok(()) };
-        gate.write_all(b"g").map_err(|e| RecordError::Launch { command: self.command.clone(), reason: e.to_string() })
+        let mut answer = Vec::new();
+        // A gate that was killed answers nothing; the recording then ends with its target.
+        let said = gate.write_all(b"g").and_then(|()| gate.read_to_end(&mut answer));
+        match (said, answer.split_first()) {
+            (Ok(_), Some((status, reason))) => Err(RecordError::Launch {
+                command: self.command.clone(),
+                reason: String::from_utf8_lossy(reason).into_owned(),
+                status: *status,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives the command up before it began.
+    pub async fn abandon(mut self) {
+        self.gate = None;
+        // Only so that no process is left behind; the gate ends when it hears nothing.
+        let _ = self.child.wait().await;
     }
 
     /// Asks it to end.
@@ -81,29 +102,53 @@ impl Launched {
     /// Waits for its end.
     pub async fn wait(&mut self) -> Result<ExitStatus, RecordError> {
         let command = self.command.clone();
-        self.child.wait().await.map_err(|e| RecordError::Launch { command, reason: e.to_string() })
+        self.child.wait().await.map_err(|e| RecordError::Launch { command, reason: e.to_string(), status: 1 })
+    }
+
+    /// Waits for its end, and hands SIGTERM on to it meanwhile: whoever ends gpustall means the command.
+    pub async fn wait_or_terminate(&mut self) -> Result<ExitStatus, RecordError> {
+        let mut terminated = signal(SignalKind::terminate()).map_err(RecordError::Signals)?;
+        loop {
+            tokio::select! {
+                status = self.wait() => return status,
+                _ = terminated.recv() => self.terminate(),
+            }
+        }
     }
 }
 
-/// The gate process: waits for the word, becomes the person who called sudo, and then the command. Returns only on failure.
-pub fn gate(command: &[OsString]) -> RecordError {
-    let name = command.first().map(|c| c.to_string_lossy().into_owned()).unwrap_or_default();
-    let failed = |reason: String| RecordError::Launch { command: name.clone(), reason };
-    // SAFETY: the parent passes this descriptor to the gate and nobody else in this process owns it.
-    let mut file = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(GATE_FD) });
+/// The gate process: waits for the word, becomes the person who called sudo, and then the command. Returns only on failure,
+/// with its exit status; `link` is the descriptor to the recorder, which says what failed.
+pub fn gate(link: RawFd, command: &[OsString]) -> u8 {
+    // The parent passes an open descriptor; anybody else who calls this by hand gets an error for a wrong one.
+    // SAFETY: no memory effects.
+    if unsafe { libc::fcntl(link, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
+        return 1;
+    }
+    // SAFETY: it is open, and nobody else in this process owns it.
+    let mut link = unsafe { UnixStream::from_raw_fd(link) };
     let mut word = [0u8; 1];
-    match file.read(&mut word) {
-        Ok(1) => {}
-        // The recorder ended before it let the command begin.
-        Ok(_) => return failed("the recorder ended first".into()),
-        Err(e) => return failed(e.to_string()),
+    if link.read_exact(&mut word).is_err() {
+        // The recorder ended before it let the command begin, and has said why.
+        return 1;
     }
-    drop(file);
-    if let Err(reason) = become_caller() {
-        return failed(reason);
-    }
-    let Some((program, args)) = command.split_first() else { return failed("there is none".into()) };
-    failed(Command::new(program).args(args).exec().to_string())
+    let (status, reason) = match become_caller() {
+        Err(reason) => (NOT_EXECUTABLE, reason),
+        Ok(()) => become_command(command),
+    };
+    let mut answer = vec![status];
+    answer.extend(reason.bytes());
+    // A recorder that is gone has no use for it.
+    let _ = link.write_all(&answer);
+    status
+}
+
+/// Returns only on failure: exit status and reason.
+fn become_command(command: &[OsString]) -> (u8, String) {
+    let Some((program, args)) = command.split_first() else { return (NOT_FOUND, "it has no name".into()) };
+    let error = Command::new(program).args(args).exec();
+    let status = if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
+    (status, error.to_string())
 }
 
 /// Gives up root for the user who called sudo, with all of that user's groups.

@@ -115,6 +115,16 @@ struct Signals {
 impl Recorder {
     /// Attaches to the target and creates the file. Must be called inside a tokio runtime.
     pub fn start(settings: Settings) -> Result<Recorder, RecordError> {
+        let command = host::command_line(settings.pid).unwrap_or_default();
+        Recorder::start_as(settings, command)
+    }
+
+    /// The same for a command that still waits at its gate.
+    pub fn start_launched(settings: Settings, launched: &Launched) -> Result<Recorder, RecordError> {
+        Recorder::start_as(settings, launched.command_line().to_owned())
+    }
+
+    fn start_as(settings: Settings, command: String) -> Result<Recorder, RecordError> {
         output::check(&settings.output, settings.overwrite)?;
         let signals = Signals {
             interrupt: signal(SignalKind::interrupt()).map_err(RecordError::Signals)?,
@@ -141,7 +151,7 @@ impl Recorder {
             host: host::hostname(),
             kernel: host::kernel_release(),
             cpus: host::online_cpus(),
-            target: Target { pid: settings.pid, command: host::command_line(settings.pid).unwrap_or_default() },
+            target: Target { pid: settings.pid, command },
             probes: probe
                 .status()
                 .iter()
@@ -155,6 +165,8 @@ impl Recorder {
             limits: limits_of_tree(settings.pid),
         };
         let writer = Writer::create(&settings.output, &header, settings.overwrite)?;
+        // At once: also a recording that is cut short belongs to whoever asked for it.
+        output::give_to_caller(&settings.output);
         let pids = BTreeSet::from([settings.pid]);
         Ok(Recorder {
             settings,
@@ -176,16 +188,49 @@ impl Recorder {
         &self.notes
     }
 
+    /// Gives the recording up and removes its file.
+    pub fn discard(self) {
+        let path = self.settings.output.clone();
+        // Closes the file first.
+        drop(self);
+        output::remove(&path);
+    }
+
     /// Records until `duration` is over, a signal comes or the target ends, and closes the file.
     ///
     /// If the file cannot be written any more, what was written before is kept and the error says so.
     pub async fn run(mut self, duration: Option<Duration>) -> Result<Finished, RecordError> {
+        let ended = self.until_ended(duration).await?;
+        self.finish(ended, None)
+    }
+
+    /// The same for a command that was launched; the recording tells its exit status where it ends first.
+    pub async fn run_command(
+        mut self,
+        duration: Option<Duration>,
+        command: &mut Launched,
+    ) -> Result<Finished, RecordError> {
+        let ended = self.until_ended(duration).await?;
+        let status = match ended {
+            Ended::TargetExited => command.wait().await?.code(),
+            _ => None,
+        };
+        self.finish(ended, status)
+    }
+
+    async fn until_ended(&mut self, duration: Option<Duration>) -> Result<Ended, RecordError> {
         let mut status = StatusLine::new(self.settings.show_status);
+        let ended = self.watch(duration, &mut status).await;
+        status.clear();
+        ended
+    }
+
+    async fn watch(&mut self, duration: Option<Duration>, status: &mut StatusLine) -> Result<Ended, RecordError> {
         let mut ticks = tokio::time::interval(DRAIN_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let deadline = duration.map(|d| tokio::time::Instant::now() + d);
         let mut next_host = MonoNs(0);
-        let ended = loop {
+        loop {
             let over = async {
                 match deadline {
                     Some(at) => tokio::time::sleep_until(at).await,
@@ -193,9 +238,9 @@ impl Recorder {
                 }
             };
             tokio::select! {
-                _ = self.signals.interrupt.recv() => break Ended::Interrupted,
-                _ = self.signals.terminate.recv() => break Ended::Terminated,
-                () = over => break Ended::Duration,
+                _ = self.signals.interrupt.recv() => return Ok(Ended::Interrupted),
+                _ = self.signals.terminate.recv() => return Ok(Ended::Terminated),
+                () = over => return Ok(Ended::Duration),
                 _ = ticks.tick() => {
                     let alive = self.probe.target_alive();
                     let now = host::clocks().mono;
@@ -207,13 +252,11 @@ impl Recorder {
                     let gpu = self.gpu.as_ref().and_then(GpuThread::latest_utilization);
                     status.show(now, now.since(self.started), self.events, self.lost, gpu);
                     if !alive {
-                        break Ended::TargetExited;
+                        return Ok(Ended::TargetExited);
                     }
                 }
             }
-        };
-        status.clear();
-        self.finish(ended)
+        }
     }
 
     /// Drains what the probe and the GPU have, and lets a second's worth of it reach the disk.
@@ -236,7 +279,7 @@ impl Recorder {
         Ok(())
     }
 
-    fn finish(mut self, ended: Ended) -> Result<Finished, RecordError> {
+    fn finish(mut self, ended: Ended, command_status: Option<i32>) -> Result<Finished, RecordError> {
         let now = host::clocks().mono;
         self.sample_host(now)?;
         let mut sink = Sink::new(&mut self.writer, &mut self.pids, &mut self.events, &mut self.lost);
@@ -250,7 +293,7 @@ impl Recorder {
         let trailer = Trailer {
             ended: end,
             reason: ended.words().into(),
-            command_status: None,
+            command_status,
             cost: Cost {
                 intervals_emitted: cost.intervals,
                 recorder_cpu_s: usage.cpu.secs(),
@@ -263,7 +306,6 @@ impl Recorder {
             },
         };
         let written = self.writer.finish(&trailer)?;
-        output::give_to_caller(&self.settings.output);
         Ok(Finished {
             path: self.settings.output,
             ended,

@@ -22,8 +22,11 @@ fn name(comm: &str, pid: Pid, now: &jiff::ZonedDateTime) -> PathBuf {
     PathBuf::from(format!("gpustall-{plain}-{pid}-{}.gpustall", now.strftime("%Y%m%d-%H%M%S")))
 }
 
-/// Says early that the file exists, before anything is attached.
+/// Says early that the file exists or is a folder, before anything is attached.
 pub fn check(path: &Path, overwrite: bool) -> Result<(), WriteError> {
+    if path.is_dir() {
+        return Err(WriteError::IsFolder { path: path.to_owned() });
+    }
     if !overwrite && path.symlink_metadata().is_ok() {
         return Err(WriteError::Exists { path: path.to_owned() });
     }
@@ -56,10 +59,25 @@ pub fn own_usage() -> OwnUsage {
 /// A recording made with sudo belongs to the person who called sudo, who will want to read and delete it.
 pub fn give_to_caller(path: &Path) {
     let id = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
-    if let (Some(uid), Some(gid)) = (id("SUDO_UID"), id("SUDO_GID")) {
+    // A device such as /dev/null stays root's.
+    if is_file(path)
+        && let (Some(uid), Some(gid)) = (id("SUDO_UID"), id("SUDO_GID"))
+    {
         // A file system without owners is no reason to fail.
         let _ = std::os::unix::fs::chown(path, Some(uid), Some(gid));
     }
+}
+
+/// Removes a recording that was given up; devices and pipes stay.
+pub fn remove(path: &Path) {
+    if is_file(path) {
+        // What cannot be removed is only in the way, and the next try says so.
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+fn is_file(path: &Path) -> bool {
+    path.metadata().is_ok_and(|m| m.is_file())
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ pub struct ProbeStatus {
 pub struct Trailer {
     /// End of the recording.
     pub ended: ClockReading,
-    /// Why it ended: `duration`, `interrupted`, `target exited`, `command exited`.
+    /// Why it ended: `duration`, `interrupted`, `terminated`, `target exited`.
     pub reason: String,
     /// Exit status of the launched command, where one was launched and it exited by itself.
     pub command_status: Option<i32>,

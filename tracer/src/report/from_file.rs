@@ -57,10 +57,11 @@ pub fn of_file(path: &Path, options: &Options) -> Result<Report, ReportError> {
     let loaded = timeline::load(&mut reader, part);
     let tl = &loaded.timeline;
     if let Some((from, to)) = part
-        && (from >= tl.span.1 || from >= to)
+        && (from >= loaded.end || from >= to)
     {
-        let length = tl.span.1.since(start);
-        return Err(ReportError::NoSuchPart { from: from.since(start), to: to.since(start).min(length), length });
+        let length = loaded.end.since(start);
+        let to = options.to.unwrap_or(length);
+        return Err(ReportError::NoSuchPart { from: from.since(start), to, length });
     }
     let activity = activity(tl, options)?;
     let mut notes = Vec::new();

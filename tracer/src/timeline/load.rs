@@ -10,6 +10,8 @@ use crate::units::MonoNs;
 pub struct Loaded {
     /// Its events.
     pub timeline: Timeline,
+    /// When the recording ended: by its last block, or else the last moment that it tells of.
+    pub end: MonoNs,
     /// Its last block, if it was ended cleanly.
     pub trailer: Option<Trailer>,
     /// What is wrong with the file.
@@ -22,32 +24,46 @@ pub fn load(reader: &mut Reader, part: Option<(MonoNs, MonoNs)>) -> Loaded {
     let header = reader.header();
     let start = header.started.mono;
     let mut builder = TimelineBuilder::new(header.target.pid, part.map_or(start, |(from, _)| from.max(start)));
-    let mut trailer = None;
+    let mut trailer: Option<Trailer> = None;
+    let mut last = start;
     let inside = |from: MonoNs, to: MonoNs| part.is_none_or(|(a, b)| to >= a && from <= b);
     while let Some(batch) = reader.next_batch() {
         match &batch {
             Batch::OffCpu(rows) => {
+                last = rows.iter().map(|o| o.on).fold(last, MonoNs::max);
                 rows.iter().filter(|o| inside(o.off, o.on)).for_each(|o: &OffCpu| builder.push_off_cpu(o));
             }
             Batch::CpuSample(rows) => {
+                last = rows.iter().map(|s| s.time).fold(last, MonoNs::max);
                 rows.iter().filter(|s| inside(s.time, s.time)).for_each(|s| builder.push(Event::CpuSample(*s)));
             }
             Batch::Block(rows) => {
+                last = rows.iter().map(|b| b.complete).fold(last, MonoNs::max);
                 rows.iter().filter(|b| inside(b.issue, b.complete)).for_each(|b| builder.push(Event::Block(*b)));
             }
             Batch::Other(events) => {
+                last = events.iter().filter_map(time_of).fold(last, MonoNs::max);
                 events.iter().filter(|e| concerns(e, &inside)).for_each(|e| builder.push(e.clone()));
             }
             Batch::Trailer(t) => trailer = Some(t.clone()),
         }
         reader.recycle(batch);
     }
-    let end = trailer.as_ref().map(|t| t.ended.mono);
-    let end = match part {
-        Some((_, to)) => Some(end.map_or(to, |e| e.min(to))),
-        None => end,
-    };
-    Loaded { timeline: builder.finish(end), trailer, damage: reader.damage().clone() }
+    let end = trailer.as_ref().map_or(last, |t| t.ended.mono);
+    let until = part.map_or(end, |(_, to)| end.min(to));
+    Loaded { timeline: builder.finish(Some(until)), end, trailer, damage: reader.damage().clone() }
+}
+
+/// When an event of a rare family happened, where it says so by itself.
+fn time_of(event: &Event) -> Option<MonoNs> {
+    match event {
+        Event::Task(t) => Some(t.time),
+        Event::Open(o) => Some(o.time),
+        Event::GpuWindow(w) => Some(w.end),
+        Event::GpuState(s) => Some(s.time),
+        Event::Host(h) => Some(h.time),
+        _ => None,
+    }
 }
 
 /// Whether an event of a rare family belongs to the part that is read. Names and births are needed whenever they were told.
