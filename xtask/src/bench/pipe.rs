@@ -40,8 +40,18 @@ const KINDS: [Kind; 4] = [Kind::Untraced, Kind::Elsewhere, Kind::Attached, Kind:
 pub struct Candidate {
     /// Which.
     pub kind: Kind,
-    /// Microseconds an operation, by round.
-    pub us: Vec<f64>,
+    /// One result a round.
+    pub rounds: Vec<Cost>,
+}
+
+/// What an operation cost in one run.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Cost {
+    /// Wall time, microseconds.
+    pub wall_us: f64,
+    /// CPU time of the benchmark's threads, microseconds. Kernel programs run on those threads, so this holds what a
+    /// tracer adds even when other work on the machine stretches the wall time.
+    pub cpu_us: f64,
 }
 
 /// What the recordings of the benchmark itself say.
@@ -73,21 +83,27 @@ pub fn measure(tool: &Path, rounds: usize, operations: u64) -> Result<(Vec<Candi
     );
 
     let scratch = tempfile::tempdir().context("cannot make a scratch directory")?;
-    let mut candidates: Vec<Candidate> = KINDS.map(|kind| Candidate { kind, us: Vec::new() }).into();
+    let mut candidates: Vec<Candidate> = KINDS.map(|kind| Candidate { kind, rounds: Vec::new() }).into();
     let mut recording = Recording::default();
     for round in 0..rounds {
         for place in 0..KINDS.len() {
             // Who comes first changes from round to round.
             let candidate = &mut candidates[(place + round) % KINDS.len()];
             let file = scratch.path().join("pipe.gpustall");
-            let us = match candidate.kind {
-                Kind::Untraced => bench(&mut pinned_bench(operations))?,
+            let cost = match candidate.kind {
+                Kind::Untraced => bench(&mut pinned_bench(operations), operations)?,
                 Kind::Elsewhere => elsewhere(tool, &file, operations)?,
                 Kind::Attached => attached(tool, &file, operations, &mut recording)?,
                 Kind::Runqlat => runqlat(operations)?,
             };
-            eprintln!("round {} of {rounds}: {:?} {us:.3} µs an operation", round + 1, candidate.kind);
-            candidate.us.push(us);
+            eprintln!(
+                "round {} of {rounds}: {:?} {:.3} µs an operation, {:.3} µs of CPU",
+                round + 1,
+                candidate.kind,
+                cost.wall_us,
+                cost.cpu_us
+            );
+            candidate.rounds.push(cost);
             if file.exists() {
                 fs::remove_file(&file).context("cannot remove a scratch recording")?;
             }
@@ -96,37 +112,48 @@ pub fn measure(tool: &Path, rounds: usize, operations: u64) -> Result<(Vec<Candi
     Ok((candidates, recording))
 }
 
+/// The benchmark under a shell that prints its own and its children's CPU times at the end.
 fn pinned_bench(operations: u64) -> Command {
     let mut command = shell::command("taskset");
-    command.args(["-c", BENCH_CPU, "perf", "bench", "sched", "pipe", "-l", &operations.to_string()]);
+    command.args(["-c", BENCH_CPU, "bash", "-c"]).arg(format!("perf bench sched pipe -l {operations} && times"));
     command
 }
 
 /// Runs the benchmark (or a tracer that runs it) and reads its result.
-fn bench(command: &mut Command) -> Result<f64> {
+fn bench(command: &mut Command, operations: u64) -> Result<Cost> {
     let text = shell::output(command)?;
-    micros(&text).with_context(|| format!("no `usecs/op` in what the benchmark printed: {text}"))
+    cost(&text, operations).with_context(|| format!("no result in what the benchmark printed: {text}"))
 }
 
-fn micros(text: &str) -> Option<f64> {
-    text.lines().find_map(|line| line.trim().strip_suffix("usecs/op")?.trim().parse().ok())
+fn cost(text: &str, operations: u64) -> Option<Cost> {
+    let wall_us = text.lines().find_map(|line| line.trim().strip_suffix("usecs/op")?.trim().parse().ok())?;
+    // `times` ends with the children's user and system time: "0m0.045s 0m1.480s".
+    let cpu_s: Option<Vec<f64>> = text.lines().last()?.split(' ').map(seconds).collect();
+    let cpu_us = cpu_s?.iter().sum::<f64>() * 1e6 / operations as f64;
+    Some(Cost { wall_us, cpu_us })
 }
 
-fn elsewhere(tool: &Path, file: &Path, operations: u64) -> Result<f64> {
+/// Seconds of a time that bash prints as `1m2.345s`.
+fn seconds(text: &str) -> Option<f64> {
+    let (minutes, seconds) = text.strip_suffix('s')?.split_once('m')?;
+    Some(minutes.parse::<f64>().ok()? * 60.0 + seconds.parse::<f64>().ok()?)
+}
+
+fn elsewhere(tool: &Path, file: &Path, operations: u64) -> Result<Cost> {
     let sleeper = Tracer::start(shell::command("sleep").arg("infinity"))?;
     let recorder = Tracer::start(
         pinned_tracer(tool).arg("record").arg("--pid").arg(sleeper.child.id().to_string()).arg("-o").arg(file),
     )?;
     // The header names the probes that are attached, so it is written when they are.
     recorder.wait_until("starts its recording", || fs::metadata(file).is_ok_and(|meta| meta.len() > 0))?;
-    bench(&mut pinned_bench(operations))
+    bench(&mut pinned_bench(operations), operations)
 }
 
-fn attached(tool: &Path, file: &Path, operations: u64, recording: &mut Recording) -> Result<f64> {
+fn attached(tool: &Path, file: &Path, operations: u64, recording: &mut Recording) -> Result<Cost> {
     let mut command = pinned_tracer(tool);
     command.arg("record").arg("-o").arg(file).arg("--").arg("taskset");
     command.args(pinned_bench(operations).get_args());
-    let us = bench(&mut command)?;
+    let cost = bench(&mut command, operations)?;
 
     let report = shell::output(shell::command(tool).arg("report").arg(file).arg("--json"))?;
     let report: serde_json::Value = serde_json::from_str(&report).context("cannot parse `gpustall report --json`")?;
@@ -143,10 +170,10 @@ fn attached(tool: &Path, file: &Path, operations: u64, recording: &mut Recording
         "the recording holds {} intervals of {operations} pipe operations: it did not follow the benchmark",
         recording.intervals
     );
-    Ok(us)
+    Ok(cost)
 }
 
-fn runqlat(operations: u64) -> Result<f64> {
+fn runqlat(operations: u64) -> Result<Cost> {
     let program = shell::which("runqlat").unwrap_or_else(|| "/usr/sbin/runqlat".into());
     let tracer = Tracer::start(pinned_tracer(&program).args(["3600", "1"]).stdout(Stdio::null()))?;
     let mut seen = (0, Instant::now());
@@ -158,7 +185,7 @@ fn runqlat(operations: u64) -> Result<f64> {
         // It attaches one program after the other within milliseconds.
         links > 0 && seen.1.elapsed() > Duration::from_millis(500)
     })?;
-    bench(&mut pinned_bench(operations))
+    bench(&mut pinned_bench(operations), operations)
 }
 
 /// Attached kernel programs that a process holds.
@@ -223,12 +250,22 @@ impl Drop for Tracer {
 
 #[cfg(test)]
 mod tests {
-    use super::micros;
+    use super::{cost, seconds};
+
+    const TEXT: &str = "# Running 'sched/pipe' benchmark:\n     Total time: 1.557 [sec]\n\n       5.190000 usecs/op\n         \
+                        192678 ops/sec\n0m0.001s 0m0.002s\n0m0.300s 0m1.200s\n";
 
     #[test]
-    fn the_result_of_perf_bench_is_found_and_nothing_else() {
-        let text = "# Running 'sched/pipe' benchmark:\n     Total time: 1.557 [sec]\n\n       5.190000 usecs/op\n         192678 ops/sec\n";
-        assert_eq!(micros(text), Some(5.19));
-        assert_eq!(micros("     Total time: 1.557 [sec]\n"), None);
+    fn wall_and_cpu_time_of_an_operation_are_found() {
+        let cost = cost(TEXT, 300_000).unwrap();
+        assert_eq!(cost.wall_us, 5.19);
+        assert!((cost.cpu_us - 5.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_run_without_a_result_is_no_cost() {
+        assert!(cost("     Total time: 1.557 [sec]\n0m0.300s 0m1.200s\n", 1).is_none());
+        assert!(cost("       5.190000 usecs/op\n", 1).is_none());
+        assert_eq!(seconds("1m2.500s"), Some(62.5));
     }
 }

@@ -5,42 +5,43 @@ use std::fs;
 
 use anyhow::{Context, Result};
 
-use super::pipe::{Candidate, Kind, Recording};
+use super::pipe::{Candidate, Cost, Kind, Recording};
 use super::reading::Reading;
 use crate::shell;
 
 /// Renders everything as Markdown.
 pub fn render(runs: &[Candidate], recording: &Recording, reading: &Reading, operations: u64) -> Result<String> {
-    let untraced = &runs.iter().find(|run| run.kind == Kind::Untraced).context("no untraced run")?.us;
-    let runqlat = &runs.iter().find(|run| run.kind == Kind::Runqlat).context("no run under runqlat")?.us;
-    let yardstick = median(&added(runqlat, untraced));
+    let untraced = &runs.iter().find(|run| run.kind == Kind::Untraced).context("no untraced run")?.rounds;
+    let runqlat = &runs.iter().find(|run| run.kind == Kind::Runqlat).context("no run under runqlat")?.rounds;
 
     let mut text = String::new();
     writeln!(text, "Machine: {}.\n", machine()?)?;
     writeln!(
         text,
-        "`perf bench sched pipe -l {operations}` on one CPU, tracer on another; medians of {} interleaved rounds. \"Added\" is \
-         against the untraced run of the same round.\n",
+        "`perf bench sched pipe -l {operations}` on one CPU, tracer on another; medians of {} interleaved rounds, lowest and \
+         highest in brackets. \"Added\" is against the untraced run of the same round.\n",
         untraced.len()
     )?;
-    writeln!(
-        text,
-        "| attached | µs an operation | lowest–highest | added ns | lowest–highest | relative to runqlat |"
-    )?;
-    writeln!(text, "|---|---|---|---|---|---|")?;
-    for run in runs {
-        let (low, high) = range(&run.us);
-        write!(text, "| {} | {:.2} | {low:.2}–{high:.2} ", name(run.kind), median(&run.us))?;
-        if run.kind == Kind::Untraced {
-            writeln!(text, "| – | – | – |")?;
-        } else {
-            let added = added(&run.us, untraced);
-            let (low, high) = range(&added);
-            let middle = median(&added);
-            writeln!(text, "| {middle:.0} | {low:.0}–{high:.0} | {:.2} |", middle / yardstick)?;
+    for (clock, title) in [(Clock::Wall, "wall time"), (Clock::Cpu, "CPU time of the benchmark")] {
+        let yardstick = median(&added(clock, runqlat, untraced));
+        writeln!(text, "| attached | {title}, µs an operation | added, ns | relative to runqlat |")?;
+        writeln!(text, "|---|---|---|---|")?;
+        for run in runs {
+            let all: Vec<f64> = run.rounds.iter().map(|&cost| clock.of(cost)).collect();
+            let (low, high) = range(&all);
+            write!(text, "| {} | {:.2} ({low:.2}–{high:.2}) ", name(run.kind), median(&all))?;
+            if run.kind == Kind::Untraced {
+                writeln!(text, "| – | – |")?;
+            } else {
+                let added = added(clock, &run.rounds, untraced);
+                let (low, high) = range(&added);
+                let middle = median(&added);
+                writeln!(text, "| {middle:.0} ({low:.0} to {high:.0}) | {:.2} |", middle / yardstick)?;
+            }
         }
+        writeln!(text)?;
     }
-    writeln!(text, "\n| recording | |\n|---|---|")?;
+    writeln!(text, "| recording | |\n|---|---|")?;
     writeln!(text, "| intervals of one run of the benchmark | {} |", thousands(recording.intervals))?;
     writeln!(text, "| bytes an interval | {:.1} |", recording.bytes_per_interval)?;
     writeln!(text, "| largest resident size of the recorder, rings included | {:.1} MiB |", mib(recording.peak_rss))?;
@@ -65,9 +66,25 @@ fn name(kind: Kind) -> &'static str {
     }
 }
 
+/// Which time is looked at.
+#[derive(Clone, Copy)]
+enum Clock {
+    Wall,
+    Cpu,
+}
+
+impl Clock {
+    fn of(self, cost: Cost) -> f64 {
+        match self {
+            Clock::Wall => cost.wall_us,
+            Clock::Cpu => cost.cpu_us,
+        }
+    }
+}
+
 /// Nanoseconds that a tracer adds, round by round.
-fn added(traced: &[f64], untraced: &[f64]) -> Vec<f64> {
-    traced.iter().zip(untraced).map(|(traced, untraced)| (traced - untraced) * 1e3).collect()
+fn added(clock: Clock, traced: &[Cost], untraced: &[Cost]) -> Vec<f64> {
+    traced.iter().zip(untraced).map(|(&traced, &untraced)| (clock.of(traced) - clock.of(untraced)) * 1e3).collect()
 }
 
 fn median(values: &[f64]) -> f64 {
@@ -123,8 +140,10 @@ mod tests {
     #[test]
     fn medians_are_of_the_differences_within_a_round() {
         // A machine that is slow in the second round only: the tracer added 1 µs each time.
-        let (untraced, traced) = ([5.0, 9.0, 5.5], [6.0, 10.0, 6.5]);
-        assert_eq!(median(&added(&traced, &untraced)).round(), 1000.0);
+        let costs = |us: [f64; 3]| us.map(|us| Cost { wall_us: us, cpu_us: us / 2.0 });
+        let (untraced, traced) = (costs([5.0, 9.0, 5.5]), costs([6.0, 10.0, 6.5]));
+        assert_eq!(median(&added(Clock::Wall, &traced, &untraced)).round(), 1000.0);
+        assert_eq!(median(&added(Clock::Cpu, &traced, &untraced)).round(), 500.0);
     }
 
     #[test]
