@@ -2,58 +2,32 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test fails like the test")]
 
-use gpustall_tests::truth::{Score, score_files};
+use gpustall::units::Pid;
+use gpustall_tests::dataloader::DataLoaderJob;
+use gpustall_tests::truth::Score;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-/// Debian's interpreter, which has `python3-torch`.
-const PYTHON: &str = "/usr/bin/python3";
 const FILES: usize = 64;
 const FILE_KB: usize = 128;
 
-/// Ends the job whatever happens to the test.
-struct Job(Child);
-
-impl Drop for Job {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Bytes that a process had fetched from a disk.
-fn read_bytes(pid: u32) -> usize {
+fn read_bytes(pid: Pid) -> usize {
     let io = fs::read_to_string(format!("/proc/{pid}/io")).unwrap();
     io.lines().find_map(|line| line.strip_prefix("read_bytes: ")).unwrap().parse().unwrap()
-}
-
-fn children(pid: u32) -> Vec<u32> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-    text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
 /// Runs the job; also gives what its workers had fetched from the disk before the steady phase.
 fn run(extra: &[&str]) -> (Score, usize) {
     static ONE: Mutex<()> = Mutex::new(());
     let _alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/dataloader.py");
-    let data = tempfile::tempdir_in("/var/tmp").unwrap();
-    let (busy, truth) = (data.path().join("busy"), data.path().join("truth"));
-    let mut job = Command::new(PYTHON);
-    job.arg(script).args(["--seconds", "2", "--wait-go", "--data"]).arg(data.path());
-    job.args(["--files", &FILES.to_string(), "--file-kb", &FILE_KB.to_string()]);
-    job.arg("--busy-file").arg(&busy).arg("--truth").arg(&truth).args(extra);
-    let mut job = Job(job.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
-    let mut line = String::new();
-    BufReader::new(job.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    assert_eq!(line, "ready\n", "the job did not start; is python3-torch installed for {PYTHON}?");
-    let fetched = children(job.0.id()).into_iter().map(read_bytes).sum();
-    job.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
-    assert!(job.0.wait().unwrap().success());
-    let score = score_files(&busy, &truth).unwrap();
+    let (files, kb) = (FILES.to_string(), FILE_KB.to_string());
+    let args: Vec<&str> =
+        ["--seconds", "2", "--files", &files, "--file-kb", &kb].into_iter().chain(extra.iter().copied()).collect();
+    let mut job = DataLoaderJob::start(&args).unwrap();
+    let fetched = job.children().unwrap().into_iter().map(read_bytes).sum();
+    job.go().unwrap();
+    let score = job.score().unwrap();
     println!("{extra:?}: GPU busy {:.1} %, {} gaps, {}", 100.0 * score.busy_share(), score.gaps, score.idle.summary());
     assert_eq!(score.unmatched, 0);
     assert!(score.gaps > 3);

@@ -2,6 +2,8 @@
 //!
 //! Each scenario runs once, or as often as the environment variable `GPUSTALL_DEMO_RUNS` says.
 
+#![allow(clippy::unwrap_used, reason = "a helper of a test fails like the test")]
+
 use anyhow::{Context, ensure};
 use gpustall_tests::binary::gpustall;
 use gpustall_tests::lost::dropped;

@@ -1,6 +1,8 @@
 //! The main job: attach to a real PyTorch DataLoader training, and the report agrees with what the training measured
 //! itself.
 
+#![allow(clippy::unwrap_used, reason = "a helper of a test fails like the test")]
+
 use anyhow::{Context, ensure};
 use gpustall::units::DevId;
 use gpustall_tests::binary::gpustall;
