@@ -5,7 +5,8 @@ use gpustall::units::DevId;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tempfile::TempDir;
 
 /// A block device that nobody else uses, on a file of its own.
@@ -45,6 +46,7 @@ impl LoopDevice {
 impl Drop for LoopDevice {
     fn drop(&mut self) {
         if let Err(error) = run(Command::new("losetup").args(["--detach", &self.path])) {
+            // Loud, but no second panic.
             eprintln!("{error:#}");
         }
     }
@@ -81,6 +83,7 @@ impl Mounted {
     pub fn cold_file(&self, name: &str, bytes: usize) -> Result<PathBuf> {
         let path = self.path().join(name);
         fs::create_dir_all(path.parent().context("no parent")?)?;
+        let _alone = starting();
         fs::write(&path, vec![1; bytes])?;
         File::open(&path)?.sync_all()?;
         Ok(path)
@@ -103,9 +106,23 @@ impl Drop for Mounted {
     }
 }
 
+/// Until a new process runs its program it holds copies of all descriptors of the test, and a file system with an open file cannot be unmounted.
+static STARTING: Mutex<()> = Mutex::new(());
+
+/// To be held while a file on a file system of the tests is open, and while a process is started.
+pub fn starting() -> MutexGuard<'static, ()> {
+    STARTING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Runs a command and gives what it printed.
 pub fn run(command: &mut Command) -> Result<String> {
-    let output = command.output().with_context(|| format!("{command:?} could not be started; the tests need it"))?;
+    let child = {
+        let _alone = starting();
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+    };
+    let output = child
+        .and_then(Child::wait_with_output)
+        .with_context(|| format!("{command:?} could not be started; the tests need it"))?;
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{command:?} failed (tests of the kernel programs need root): {errors}");
     Ok(String::from_utf8(output.stdout)?)

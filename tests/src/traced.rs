@@ -1,5 +1,6 @@
 //! Runs the I/O workload with the real kernel programs attached to it.
 
+use crate::loopdev::starting;
 use anyhow::{Context, Result, bail, ensure};
 use gpustall::events::Event;
 use gpustall::probe::{Options, Probe, ProbeStatus};
@@ -52,12 +53,12 @@ struct Workload {
 
 impl Workload {
     fn start(program: &str, args: &[&str]) -> Result<Workload> {
-        let mut child = Command::new(program)
-            .args(args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("starting {program}"))?;
+        let mut child = {
+            let _alone = starting();
+            let mut command = Command::new(program);
+            command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
+            command.spawn().with_context(|| format!("starting {program}"))?
+        };
         let output = child.stdout.take().context("no output")?;
         let (send, lines) = channel();
         std::thread::spawn(move || BufReader::new(output).lines().map_while(Result::ok).try_for_each(|l| send.send(l)));

@@ -244,6 +244,9 @@ pub fn exit_open(ctx: TracePointContext) -> u32 {
     0
 }
 
+/// The kernel adds this flag to every open of a 64-bit program before its own function sees it.
+const O_LARGEFILE: u64 = 0o100_000;
+
 /// The kernel's own function behind all of them: `do_sys_openat2(directory, path, how)`, where the kernel can attach to
 /// functions. Unlike a system call tracepoint this costs only those who open.
 #[fentry(function = "do_sys_openat2")]
@@ -251,7 +254,8 @@ pub fn enter_do_open(ctx: FEntryContext) -> i32 {
     if is_target(bpf_get_current_pid_tgid() as u32) {
         let how: *const u64 = ctx.arg(2);
         // SAFETY: the helper checks the address.
-        opening(ctx.arg(1), unsafe { bpf_probe_read_kernel(how) }.unwrap_or(0));
+        let flags = unsafe { bpf_probe_read_kernel(how) }.unwrap_or(0);
+        opening(ctx.arg(1), flags & !O_LARGEFILE);
     }
     0
 }

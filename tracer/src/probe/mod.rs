@@ -47,6 +47,11 @@ pub enum OpenMode {
     Off,
 }
 
+/// Default rate of samples. A prime: 250 Hz keeps step with the scheduler's own tick (mostly 250 Hz), and beside other busy
+/// threads a thread then got between a third and one and a half times the samples that its running time was due; at 199 Hz
+/// it was within 6 %.
+const SAMPLE_HZ: u32 = 199;
+
 /// What to trace, and with how much memory.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -68,7 +73,7 @@ impl Options {
         Options {
             pid,
             opens: OpenMode::default(),
-            sample_hz: 250,
+            sample_hz: SAMPLE_HZ,
             events_ring_bytes: 8 << 20,
             rare_ring_bytes: 1 << 20,
         }

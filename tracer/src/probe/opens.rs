@@ -149,16 +149,24 @@ fn attach_call(ebpf: &mut Ebpf, name: &str, tracepoint: &str) -> Result<TracePoi
     program.attach("syscalls", tracepoint)
 }
 
+/// Detaches, in a thread of its own: the kernel waits each time until nobody is inside the tracepoint any more, 0.4 s in
+/// all, and the rings must not fill up meanwhile.
 fn detach_calls(ebpf: &mut Ebpf, links: &mut Vec<(&'static str, TracePointLinkId)>) {
+    let mut taken = Vec::new();
     // Beginnings first, as in `CALLS`.
     while let Some((name, link)) = links.pop() {
-        let detached = program(ebpf, name).and_then(|p| {
+        let link = program(ebpf, name).and_then(|p| {
             let p: &mut TracePoint = p.try_into()?;
-            p.detach(link)
+            p.take_link(link)
         });
-        if let Err(error) = detached {
-            log::warn!("a probe on file opens could not be removed: {}", short(&error));
+        match link {
+            Ok(link) => taken.push(link),
+            Err(error) => log::warn!("a probe on file opens could not be removed: {}", short(&error)),
         }
+    }
+    // Without a thread they are dropped right here, with the closure.
+    if let Err(error) = std::thread::Builder::new().name("opens-detach".into()).spawn(move || drop(taken)) {
+        log::debug!("no thread to detach the probe on file opens: {error}");
     }
 }
 
