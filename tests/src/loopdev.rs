@@ -12,7 +12,7 @@ use tempfile::TempDir;
 /// A block device that nobody else uses, on a file of its own.
 pub struct LoopDevice {
     path: String,
-    _backing: TempDir,
+    backing: TempDir,
 }
 
 impl LoopDevice {
@@ -28,12 +28,17 @@ impl LoopDevice {
             .args(["if=/dev/zero", "bs=1M", "conv=notrunc,fsync"])
             .args([format!("of={}", image.display()), format!("count={}", bytes >> 20)]))?;
         let made = run(Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(&image))?;
-        Ok(LoopDevice { path: made.trim().to_owned(), _backing: dir })
+        Ok(LoopDevice { path: made.trim().to_owned(), backing: dir })
     }
 
     /// Its device node.
     pub fn path(&self) -> &str {
         &self.path
+    }
+
+    /// The file under it.
+    pub fn image(&self) -> PathBuf {
+        self.backing.path().join("image")
     }
 
     /// Its number.

@@ -39,3 +39,27 @@ pub enum Cause {
     /// It could not be told.
     Unknown,
 }
+
+impl Cause {
+    /// Its name, as in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::Disk => "disk",
+            Cause::NetworkStorage => "network_storage",
+            Cause::CpuStarved => "cpu_starved",
+            Cause::CpuThrottled => "cpu_throttled",
+            Cause::Preprocessing => "preprocessing",
+            Cause::HostCode => "host_code",
+            Cause::PinMemory => "pin_memory",
+            Cause::Ipc => "ipc",
+            Cause::Checkpoint => "checkpoint",
+            Cause::WorkerStartup => "worker_startup",
+            Cause::Memory => "memory",
+            Cause::Network => "network",
+            Cause::GpuDriver => "gpu_driver",
+            Cause::Sleep => "sleep",
+            Cause::OtherProcess => "other_process",
+            Cause::Unknown => "unknown",
+        }
+    }
+}

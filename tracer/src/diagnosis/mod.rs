@@ -1,5 +1,168 @@
 //! Diagnosis: from causes to a verdict with evidence and advice.
 
+mod advice;
 mod bottleneck;
+mod evidence;
+mod facts;
+mod verdict;
+mod words;
 
 pub use bottleneck::Bottleneck;
+pub use evidence::device_name;
+pub use facts::Facts;
+pub use verdict::Verdict;
+
+use crate::attribution::{Attribution, Cause, GpuAttribution, Totals};
+use crate::recording::Header;
+use crate::timeline::Timeline;
+use crate::units::Nanos;
+use words::{did, percent, seconds, who};
+
+/// Below this idle share the GPU itself is the limit.
+const COMPUTE_BOUND: f64 = 0.10;
+
+/// The answers of a recording.
+#[derive(Debug)]
+pub struct Diagnosis {
+    /// Over all GPUs.
+    pub overall: Verdict,
+    /// One per GPU, in the order of the attribution.
+    pub gpus: Vec<Verdict>,
+}
+
+/// Judges a recording.
+pub fn diagnose(tl: &Timeline, at: &Attribution, header: &Header) -> Diagnosis {
+    let facts = Facts::gather(tl, at, header);
+    let gpus: Vec<Verdict> = at.gpus.iter().map(|g| of_gpu(&facts, g)).collect();
+    let overall = match (at.gpus.as_slice(), gpus.as_slice()) {
+        ([], _) => without_gpu(&facts),
+        ([_], [only]) => only.clone(),
+        _ => over_all(&facts, at, &gpus),
+    };
+    Diagnosis { overall, gpus }
+}
+
+/// Which bottleneck a cause belongs to.
+pub fn bottleneck_of(cause: Cause) -> Bottleneck {
+    match cause {
+        Cause::Disk | Cause::NetworkStorage => Bottleneck::StorageIo,
+        Cause::Memory | Cause::CpuStarved | Cause::CpuThrottled => Bottleneck::CpuStarvation,
+        Cause::Preprocessing | Cause::PinMemory | Cause::Ipc => Bottleneck::DataLoading,
+        Cause::HostCode | Cause::Sleep | Cause::GpuDriver => Bottleneck::HostCode,
+        Cause::Checkpoint => Bottleneck::Checkpoint,
+        Cause::WorkerStartup => Bottleneck::WorkerStartup,
+        Cause::Network | Cause::OtherProcess => Bottleneck::Communication,
+        Cause::Unknown => Bottleneck::None,
+    }
+}
+
+fn of_gpu(f: &Facts<'_>, g: &GpuAttribution) -> Verdict {
+    let span = g.usage.busy + g.usage.idle;
+    let gpu = format!("GPU {}", g.gpu.gpu);
+    if span == Nanos::ZERO {
+        return Verdict {
+            bottleneck: Bottleneck::NoWork,
+            cause: None,
+            share: 0.0,
+            summary: format!("{gpu} did no work during the {} of the recording.", seconds(f.seconds())),
+            evidence: Vec::new(),
+            advice: vec!["Record while the training loop is running.".into()],
+            speedup_bound: None,
+        };
+    }
+    let subject = format!("{gpu} was");
+    judge(f, &subject, span, g.usage.idle, &g.totals)
+}
+
+fn over_all(f: &Facts<'_>, at: &Attribution, gpus: &[Verdict]) -> Verdict {
+    let span: Nanos = at.gpus.iter().map(|g| g.usage.busy + g.usage.idle).sum();
+    if span == Nanos::ZERO {
+        return gpus.first().cloned().unwrap_or_else(|| without_gpu(f));
+    }
+    let subject = format!("{} GPUs were", at.gpus.len());
+    let mut v = judge(f, &subject, span, at.totals.idle, &at.totals);
+    let worst = at.gpus.iter().max_by(|a, b| idle_share(a).total_cmp(&idle_share(b)));
+    if let Some(w) = worst {
+        v.evidence.insert(0, format!("GPU {} was idle most: {} of its time.", w.gpu.gpu, percent(idle_share(w))));
+    }
+    v
+}
+
+fn idle_share(g: &GpuAttribution) -> f64 {
+    g.usage.idle.share_of(g.usage.busy + g.usage.idle)
+}
+
+fn judge(f: &Facts<'_>, subject: &str, span: Nanos, idle: Nanos, totals: &Totals) -> Verdict {
+    let share = idle.share_of(span);
+    let opening = format!("{subject} idle {} of {}", percent(share), seconds(span.secs()));
+    if share < COMPUTE_BOUND {
+        return Verdict {
+            bottleneck: Bottleneck::Compute,
+            cause: None,
+            share: 0.0,
+            summary: format!("{opening}: the GPU is the limit, input and host keep up with it."),
+            evidence: Vec::new(),
+            advice: vec!["To go faster, make the GPU's own work cheaper: mixed precision, larger batches, fused kernels, a compiled model.".into()],
+            speedup_bound: None,
+        };
+    }
+    let Some((bottleneck, cause, time)) = main_cause(totals) else {
+        return Verdict {
+            bottleneck: Bottleneck::None,
+            cause: None,
+            share: 0.0,
+            summary: format!("{opening}, and nothing is known about why."),
+            evidence: Vec::new(),
+            advice: advice::on(f, totals, Cause::Unknown),
+            speedup_bound: None,
+        };
+    };
+    let role = f.main_role(totals, cause);
+    let points = time.share_of(span) * 100.0;
+    Verdict {
+        bottleneck,
+        cause: Some(cause),
+        share: time.share_of(idle),
+        summary: format!("{opening}. {points:.0} points of that: {} {}.", who(role), did(cause)),
+        evidence: evidence::of(f, totals, cause),
+        advice: advice::on(f, totals, cause),
+        speedup_bound: Some(span.secs() / (span - time).secs().max(1e-9)),
+    }
+}
+
+/// The kind of bottleneck with most idle time, and the largest cause of that kind.
+fn main_cause(totals: &Totals) -> Option<(Bottleneck, Cause, Nanos)> {
+    let mut kinds: std::collections::BTreeMap<Bottleneck, Nanos> = std::collections::BTreeMap::new();
+    for (cause, n) in &totals.causes {
+        *kinds.entry(bottleneck_of(*cause)).or_default() += *n;
+    }
+    let (kind, _) = kinds.into_iter().filter(|(_, n)| n.0 > 0).max_by_key(|(k, n)| (*n, std::cmp::Reverse(*k)))?;
+    let (cause, n) = totals.ranked().into_iter().find(|(c, _)| bottleneck_of(*c) == kind)?;
+    Some((kind, cause, n))
+}
+
+/// Without GPU evidence nothing is known about idle time; what the main thread waited for is the next best thing.
+fn without_gpu(f: &Facts<'_>) -> Verdict {
+    let totals = &f.at.main_thread;
+    let mut evidence = Vec::new();
+    for (cause, n) in totals.ranked().into_iter().take(4) {
+        let role = f.main_role(totals, cause);
+        evidence.push(format!(
+            "{} of the main thread's time: {} {}.",
+            percent(n.share_of(totals.idle)),
+            who(role),
+            did(cause)
+        ));
+    }
+    Verdict {
+        bottleneck: Bottleneck::None,
+        cause: None,
+        share: 0.0,
+        summary: "There is no GPU evidence in this recording, so idle time of the GPU is not known; below is what the main thread of the target spent its time on.".into(),
+        evidence,
+        advice: vec![
+            "Record on a machine with the NVIDIA driver, or give a trace of GPU activity with --gpu-trace.".into(),
+        ],
+        speedup_bound: None,
+    }
+}

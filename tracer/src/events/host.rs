@@ -50,6 +50,7 @@ pub struct HostSample {
     pub pressure_io: Option<Pressure>,
     /// Memory pressure.
     pub pressure_memory: Option<Pressure>,
-    /// The target's control groups with CPU accounting; one entry per group that holds a target process.
+    /// The target's control groups with CPU accounting: each group that holds a target process, and each group above one
+    /// of those that has a quota (a quota throttles the groups below without a trace in their own counters).
     pub cgroups: Vec<CgroupCpu>,
 }

@@ -8,6 +8,7 @@ mod host;
 mod loss;
 mod samples;
 mod sched;
+pub mod syscalls;
 mod tasks;
 
 pub use block::{BlockOp, BlockRequest, Submitter};

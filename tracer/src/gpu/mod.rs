@@ -1,5 +1,22 @@
 //! GPU evidence: NVML samples and imported traces, in one model.
 
+mod clock;
+mod driver;
+mod error;
 mod evidence;
+mod nvml;
+mod samples;
+mod state;
+mod thread;
+mod trace;
+mod windows;
 
+pub use clock::StampClock;
+pub use error::{GpuUnavailable, TraceError};
 pub use evidence::{Activity, BusyInterval, GpuActivity, GpuSource};
+pub use nvml::{DEFAULT_LIBRARY, NvmlSource};
+pub use samples::{RawSample, WindowBuilder};
+pub use state::{is_throttled, state_sentences};
+pub use thread::{GpuThread, spawn};
+pub use trace::{busy_line, check_overlap, read_busy};
+pub use windows::windows_to_activity;

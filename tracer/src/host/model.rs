@@ -39,6 +39,27 @@ pub struct BlockDevice {
     pub backing_file: Option<String>,
 }
 
+impl BlockDevice {
+    /// What it is: `rotational`, `solid state`, `virtual` or `loop`. The kernel calls most virtual disks rotational, so
+    /// their drivers' names and models are asked first.
+    pub fn kind(&self) -> &'static str {
+        /// Drivers without a medium of their own: virtio, Xen, device mapper, software RAID, network, memory.
+        const DRIVERS: [&str; 9] = ["vd", "xvd", "dm-", "md", "nbd", "rbd", "zram", "ram", "drbd"];
+        /// Words in the models that hypervisors and clouds give their disks.
+        const MODELS: [&str; 6] = ["qemu", "virtual", "vbox", "elastic block", "persistentdisk", "vmware"];
+        let model = self.model.as_deref().unwrap_or_default().to_lowercase();
+        if self.backing_file.is_some() || self.name.starts_with("loop") {
+            "loop"
+        } else if DRIVERS.iter().any(|d| self.name.starts_with(d)) || MODELS.iter().any(|m| model.contains(m)) {
+            "virtual"
+        } else if self.rotational {
+            "rotational"
+        } else {
+            "solid state"
+        }
+    }
+}
+
 /// Limits on a process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessLimits {

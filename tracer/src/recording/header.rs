@@ -34,7 +34,7 @@ pub struct Header {
     pub mounts: Vec<Mount>,
     /// Block devices.
     pub disks: Vec<BlockDevice>,
-    /// Limits on the target at the start.
+    /// Limits on the target at the start; the I/O limits are those of all its processes.
     pub limits: ProcessLimits,
 }
 

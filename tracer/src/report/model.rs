@@ -2,7 +2,7 @@
 //! times are seconds from the start of the recording unless a name says otherwise.
 
 use crate::attribution::Cause;
-use crate::diagnosis::Bottleneck;
+use crate::diagnosis::Verdict;
 use serde::{Deserialize, Serialize};
 
 /// Name of the schema.
@@ -119,25 +119,6 @@ pub struct CauseShare {
     pub share: f64,
 }
 
-/// An answer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Verdict {
-    /// What held the training back.
-    pub bottleneck: Bottleneck,
-    /// Largest cause of idle time; absent when there was none to speak of.
-    pub cause: Option<Cause>,
-    /// Its share of the idle time.
-    pub share: f64,
-    /// The answer in one or two sentences.
-    pub summary: String,
-    /// Numbers that can be checked with other tools, one sentence each.
-    pub evidence: Vec<String>,
-    /// What to do, most useful first.
-    pub advice: Vec<String>,
-    /// How many times faster the run could be at most if the cause went away; absent when there is no such cause.
-    pub speedup_bound: Option<f64>,
-}
-
 /// One link of a chain that explains a gap.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChainLink {
@@ -195,6 +176,8 @@ pub struct HistogramSummary {
     pub unit: String,
     /// Number of values.
     pub count: u64,
+    /// Mean.
+    pub mean: u64,
     /// Median.
     pub p50: u64,
     /// 90th percentile.

@@ -1,0 +1,22 @@
+//! Where the stand-in libraries lie.
+
+use std::path::PathBuf;
+
+/// Path of the stand-in for `libnvidia-ml.so.1`, to be given with `--nvml-lib`.
+///
+/// It is built with the tests, since they depend on it, and lies beside them in the target directory: in `deps` as a
+/// dependency, one level up when built by itself. Without it the path is one that does not exist, which whoever loads it
+/// says plainly.
+pub fn standin_nvml() -> PathBuf {
+    beside_this_program("libstandin_nvml.so")
+}
+
+fn beside_this_program(name: &str) -> PathBuf {
+    let program = std::env::current_exe().unwrap_or_default();
+    let here = program.parent().map(PathBuf::from).unwrap_or_default();
+    let up = here.parent().map(PathBuf::from).unwrap_or_default();
+    // Tests run from `deps`; programs lie above it. The copy in `deps` is the one that cargo keeps up to date.
+    let candidates = [here.join("deps").join(name), here.join(name), up.join(name)];
+    let found = candidates.iter().find(|p| p.is_file()).cloned();
+    found.unwrap_or_else(|| here.join(name))
+}

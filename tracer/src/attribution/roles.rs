@@ -1,0 +1,288 @@
+//! What each thread is to the training: who feeds the GPU, who works for the feeder.
+
+use super::calls::{self, CallKind};
+use crate::events::{FileType, Syscall};
+use crate::timeline::{ThreadIx, ThreadLine, Timeline, WakeKind};
+use crate::units::{MonoNs, Nanos, Pid};
+use std::collections::HashMap;
+
+/// Role of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Gives the GPU its work.
+    Feeder,
+    /// Prepares batches.
+    Worker,
+    /// Copies batches to pinned memory.
+    PinMemory,
+    /// Carries batches between processes: queue feeder threads, descriptor servers.
+    Ipc,
+    /// Another thread of the process that feeds the GPU.
+    Helper,
+    /// Anything else in the target.
+    Other,
+}
+
+impl Role {
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Feeder => "feeder",
+            Role::Worker => "worker",
+            Role::PinMemory => "pin_memory",
+            Role::Ipc => "ipc",
+            Role::Helper => "helper",
+            Role::Other => "other",
+        }
+    }
+}
+
+/// Roles of all threads of a timeline.
+#[derive(Debug)]
+pub struct Roles {
+    of: Vec<Role>,
+    first_delivery: Vec<Option<MonoNs>>,
+    /// The thread that gives the GPU its work.
+    pub feeder: Option<ThreadIx>,
+    /// Its process.
+    pub feeder_pid: Pid,
+    /// The feeder reads and decodes the data itself, since there are no workers.
+    pub feeder_loads_data: bool,
+}
+
+impl Roles {
+    /// Role of a thread.
+    pub fn of(&self, ix: ThreadIx) -> Role {
+        self.of.get(ix.0 as usize).copied().unwrap_or(Role::Other)
+    }
+
+    /// First time that the process of a worker born inside the recording delivered to the feeder's process. `None` for
+    /// threads that are no such workers.
+    pub fn first_delivery(&self, ix: ThreadIx) -> Option<MonoNs> {
+        self.first_delivery.get(ix.0 as usize).copied().flatten()
+    }
+
+    /// Whether any thread has this role.
+    pub fn of_any(&self, role: Role) -> bool {
+        self.of.contains(&role)
+    }
+}
+
+/// What the wake-ups between threads add up to.
+struct Edges {
+    /// Wake-ups by (waker's line, woken line).
+    count: HashMap<(ThreadIx, ThreadIx), u64>,
+    /// First wake-up by a process of a thread of another process.
+    first: HashMap<(Pid, Pid), MonoNs>,
+}
+
+/// Decides the role of every thread. `gpu_pids` are processes that are known to hold a GPU context.
+pub fn assign(timeline: &Timeline, gpu_pids: &[Pid]) -> Roles {
+    let edges = edges(timeline);
+    let feeder_pid = feeder_process(timeline, gpu_pids);
+    let feeder = feeder_thread(timeline, feeder_pid);
+    let mut of = vec![Role::Other; timeline.threads.len()];
+    let mut first_delivery = vec![None; timeline.threads.len()];
+
+    // Processes that woke a thread of the feeder's process, and how often.
+    let mut delivers: HashMap<Pid, u64> = HashMap::new();
+    for ((from, to), n) in &edges.count {
+        if let (Some(a), Some(b)) = (timeline.thread(*from), timeline.thread(*to))
+            && b.pid == feeder_pid
+            && a.pid != feeder_pid
+        {
+            *delivers.entry(a.pid).or_default() += n;
+        }
+    }
+    for (ix, line) in timeline.lines() {
+        let role = if Some(ix) == feeder {
+            Role::Feeder
+        } else if let Some(role) = role_by_name(line, feeder_pid) {
+            role
+        } else if line.pid == feeder_pid {
+            role_beside_feeder(timeline, &edges, ix, line, feeder)
+        } else if delivers.contains_key(&line.pid) {
+            role_in_worker(timeline, &edges, ix, line, feeder_pid)
+        } else {
+            Role::Other
+        };
+        if let Some(slot) = of.get_mut(ix.0 as usize) {
+            *slot = role;
+        }
+        // A worker that was forked inside the recording starts up until its first delivery.
+        if line.pid != feeder_pid
+            && timeline
+                .thread_at(line.pid.main_thread(), line.born)
+                .and_then(|m| timeline.thread(m))
+                .is_some_and(|m| m.forked)
+            && let Some(slot) = first_delivery.get_mut(ix.0 as usize)
+        {
+            *slot = edges.first.get(&(line.pid, feeder_pid)).copied();
+        }
+    }
+    let feeder_loads_data = !of.contains(&Role::Worker) && feeder.is_some_and(|f| loads_data(timeline, f));
+    Roles { of, first_delivery, feeder, feeder_pid, feeder_loads_data }
+}
+
+fn edges(timeline: &Timeline) -> Edges {
+    let mut e = Edges { count: HashMap::new(), first: HashMap::new() };
+    for (to, line) in timeline.lines() {
+        // Wakers repeat in runs; look each run up once.
+        let mut run: Option<(crate::units::Tid, Option<ThreadIx>)> = None;
+        for i in &line.intervals {
+            if i.wake_kind != WakeKind::Thread || i.waker_pid == Pid(0) {
+                continue;
+            }
+            let from = match run {
+                Some((tid, ix)) if tid == i.waker => ix,
+                _ => {
+                    let ix = timeline.thread_at(i.waker, i.wake);
+                    run = Some((i.waker, ix));
+                    ix
+                }
+            };
+            let Some(from) = from else { continue };
+            *e.count.entry((from, to)).or_default() += 1;
+            if i.waker_pid != line.pid {
+                let first = e.first.entry((i.waker_pid, line.pid)).or_insert(i.wake);
+                *first = (*first).min(i.wake);
+            }
+        }
+    }
+    e
+}
+
+/// The process that gives the GPU its work: one that holds a context, one seen in libcuda, or the target itself; where
+/// the target only waits for a child (a launcher, a shell), that child.
+fn feeder_process(timeline: &Timeline, gpu_pids: &[Pid]) -> Pid {
+    if let Some(pid) = timeline.threads.iter().map(|t| t.pid).find(|p| gpu_pids.contains(p)) {
+        return pid;
+    }
+    if let Some((pid, _)) =
+        libcuda_samples(timeline, |t| t.pid).into_iter().max_by_key(|(pid, n)| (*n, std::cmp::Reverse(*pid)))
+    {
+        return pid;
+    }
+    let mut pid = timeline.target;
+    // A chain of launchers is short; the bound only guards against a damaged recording.
+    for _ in 0..8 {
+        let Some(main) = timeline.threads.iter().find(|t| t.tid == pid.main_thread()) else { return pid };
+        let waiting: Nanos = main
+            .intervals
+            .iter()
+            .filter(|i| calls::kind(i.syscall) == CallKind::WaitChild)
+            .map(|i| i.on.since(i.off))
+            .sum();
+        if waiting.share_of(main.alive()) < 0.9 {
+            return pid;
+        }
+        let child = timeline
+            .threads
+            .iter()
+            .filter(|t| t.is_main() && t.tid != main.tid && parent_pid(timeline, t) == Some(pid))
+            .max_by_key(|t| (t.alive(), t.running()));
+        match child {
+            Some(child) => pid = child.pid,
+            None => return pid,
+        }
+    }
+    pid
+}
+
+fn parent_pid(timeline: &Timeline, line: &ThreadLine) -> Option<Pid> {
+    let parent = line.parent?;
+    Some(timeline.thread_at(parent, line.born).and_then(|ix| timeline.thread(ix)).map_or(Pid(parent.0), |t| t.pid))
+}
+
+/// Counts samples inside libcuda by some key of their thread.
+fn libcuda_samples<K: std::hash::Hash + Eq>(timeline: &Timeline, key: impl Fn(&ThreadLine) -> K) -> HashMap<K, u64> {
+    let mut counts = HashMap::new();
+    let cuda: Vec<_> = timeline.images.iter().filter(|(_, path)| is_libcuda(path)).map(|(id, _)| *id).collect();
+    for line in &timeline.threads {
+        let n = line.samples.iter().filter(|s| cuda.contains(&s.image)).count() as u64;
+        if n > 0 {
+            *counts.entry(key(line)).or_default() += n;
+        }
+    }
+    counts
+}
+
+/// Whether a mapped file is the CUDA driver library, or the one that stands in for it where there is no GPU. Not its
+/// neighbours libcudart and libcudnn, which also run before there is work for the GPU.
+pub fn is_libcuda(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.starts_with("libcuda.so") || name.starts_with("libcuda_standin.so")
+}
+
+/// The thread of the feeder's process that drives the GPU: the one most seen in libcuda, else the main thread.
+fn feeder_thread(timeline: &Timeline, pid: Pid) -> Option<ThreadIx> {
+    let most = timeline
+        .lines()
+        .filter(|(_, t)| t.pid == pid)
+        .max_by_key(|(ix, t)| (libcuda_count(timeline, t), t.is_main(), t.alive(), std::cmp::Reverse(*ix)));
+    most.map(|(ix, _)| ix)
+}
+
+fn libcuda_count(timeline: &Timeline, line: &ThreadLine) -> usize {
+    line.samples.iter().filter(|s| timeline.images.get(&s.image).is_some_and(|p| is_libcuda(p))).count()
+}
+
+/// Names that frameworks give their threads; the kernel cuts them to 15 bytes.
+fn role_by_name(line: &ThreadLine, feeder_pid: Pid) -> Option<Role> {
+    let name = line.comm.as_str();
+    if name.starts_with("pt_data_pin") {
+        return Some(Role::PinMemory);
+    }
+    if name.starts_with("QueueFeederThr") {
+        return Some(Role::Ipc);
+    }
+    let worker =
+        ["pt_data_worker", "pt_thread_data_", "tf_data_", "grain-", "[DALI]"].iter().any(|p| name.starts_with(p));
+    // Threads of a worker process inherit its name; only its main thread is the worker.
+    if worker && (line.pid == feeder_pid || line.is_main()) {
+        return Some(Role::Worker);
+    }
+    None
+}
+
+/// A thread of the feeder's own process.
+fn role_beside_feeder(tl: &Timeline, edges: &Edges, ix: ThreadIx, line: &ThreadLine, feeder: Option<ThreadIx>) -> Role {
+    let wakes_feeder = feeder.is_some_and(|f| edges.count.contains_key(&(ix, f)));
+    if !wakes_feeder {
+        return Role::Helper;
+    }
+    // Hands over what other processes deliver: it is woken by them, as PyTorch's pin-memory thread is.
+    let fed_by_others = edges
+        .count
+        .iter()
+        .any(|((from, to), n)| *to == ix && *n > 2 && tl.thread(*from).is_some_and(|t| t.pid != line.pid));
+    if fed_by_others {
+        return Role::PinMemory;
+    }
+    // Prepares data as a thread of the same process: it reads files.
+    if reads_files(tl, line) { Role::Worker } else { Role::Helper }
+}
+
+/// A thread of a process that delivers to the feeder's process.
+fn role_in_worker(tl: &Timeline, edges: &Edges, ix: ThreadIx, line: &ThreadLine, feeder_pid: Pid) -> Role {
+    if line.is_main() {
+        return Role::Worker;
+    }
+    let delivers =
+        edges.count.keys().any(|(from, to)| *from == ix && tl.thread(*to).is_some_and(|t| t.pid == feeder_pid));
+    if delivers { Role::Ipc } else { Role::Worker }
+}
+
+/// The thread was blocked on, or seen in, reads of regular files for a part of its time that is worth the name.
+fn reads_files(tl: &Timeline, line: &ThreadLine) -> bool {
+    let regular = |file| tl.file(file).is_some_and(|f| f.file_type() == FileType::Regular);
+    let reads = |call: Syscall| calls::kind(call) == CallKind::Read;
+    let waits =
+        line.intervals.iter().filter(|i| i.is_uninterruptible() && (reads(i.syscall) || i.syscall.is_none())).count();
+    let seen = line.samples.iter().filter(|s| reads(s.syscall) && regular(s.file)).count();
+    waits + seen > 8
+}
+
+fn loads_data(tl: &Timeline, feeder: ThreadIx) -> bool {
+    tl.thread(feeder).is_some_and(|t| reads_files(tl, t))
+}

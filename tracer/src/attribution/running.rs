@@ -1,0 +1,94 @@
+//! The cause of a time in which a thread ran, refined by what samples saw it doing.
+
+use super::Cause;
+use super::calls::{self, CallKind};
+use super::roles::{self, Role, Roles};
+use crate::events::{FileType, ImageId};
+use crate::timeline::{Moment, ThreadIx, ThreadLine, Timeline};
+use crate::units::{MonoNs, Nanos};
+use std::collections::HashSet;
+
+/// A sample speaks for at most this long on either side: two periods of the slowest rate that is offered (100 Hz).
+const REACH: Nanos = Nanos::from_millis(20);
+
+/// Decides the causes of running time.
+#[derive(Debug)]
+pub struct Running {
+    cuda: HashSet<ImageId>,
+}
+
+impl Running {
+    /// For the images of this timeline.
+    pub fn new(tl: &Timeline) -> Running {
+        let cuda = tl.images.iter().filter(|(_, path)| roles::is_libcuda(path)).map(|(id, _)| *id).collect();
+        Running { cuda }
+    }
+
+    /// Cause of running time by the thread's role alone.
+    pub fn by_role(roles: &Roles, ix: ThreadIx) -> Cause {
+        match roles.of(ix) {
+            Role::Feeder if roles.feeder_loads_data => Cause::Preprocessing,
+            Role::Feeder | Role::Helper => Cause::HostCode,
+            Role::Worker => Cause::Preprocessing,
+            Role::PinMemory => Cause::PinMemory,
+            Role::Ipc => Cause::Ipc,
+            Role::Other => Cause::OtherProcess,
+        }
+    }
+
+    /// Splits `[from, to]`, in which the thread ran, into stretches with one cause each, latest first.
+    pub fn split(
+        &self,
+        tl: &Timeline,
+        roles: &Roles,
+        ix: ThreadIx,
+        from: MonoNs,
+        to: MonoNs,
+    ) -> Vec<(MonoNs, MonoNs, Cause)> {
+        let plain = Running::by_role(roles, ix);
+        let Some(line) = tl.thread(ix) else { return vec![(from, to, plain)] };
+        if line.pid != roles.feeder_pid {
+            return vec![(from, to, plain)];
+        }
+        let near = line.samples_in(from - REACH, to + REACH);
+        if near.iter().all(|s| self.special(tl, line, s).is_none()) {
+            return vec![(from, to, plain)];
+        }
+        // Each sample speaks for the time up to half-way to its neighbours.
+        let mut out: Vec<(MonoNs, MonoNs, Cause)> = Vec::new();
+        let mut end = to;
+        for (k, s) in near.iter().enumerate().rev() {
+            let start = match k.checked_sub(1).and_then(|p| near.get(p)) {
+                Some(previous) => MonoNs(previous.time.0.midpoint(s.time.0)),
+                None => from,
+            };
+            let start = start.max(from);
+            if start >= end {
+                continue;
+            }
+            let cause = self.special(tl, line, s).unwrap_or(plain);
+            match out.last_mut() {
+                Some(last) if last.2 == cause => last.0 = start,
+                _ => out.push((start, end, cause)),
+            }
+            end = start;
+            if end <= from {
+                break;
+            }
+        }
+        if end > from {
+            out.push((from, end, plain));
+        }
+        out
+    }
+
+    /// What a sample says beyond the thread's role.
+    fn special(&self, tl: &Timeline, _line: &ThreadLine, s: &Moment) -> Option<Cause> {
+        let on_file = tl.file(s.file).is_some_and(|f| f.file_type() == FileType::Regular);
+        match calls::kind(s.syscall) {
+            CallKind::Write | CallKind::Sync if on_file => Some(Cause::Checkpoint),
+            CallKind::PageFault if self.cuda.contains(&s.image) => Some(Cause::GpuDriver),
+            _ => None,
+        }
+    }
+}

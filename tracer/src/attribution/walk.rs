@@ -1,0 +1,237 @@
+//! The walk: from the end of a stretch of time back to its start, following the thread that the GPU waited for, and from
+//! each of its waits to the thread that ended it.
+
+use super::calls::{self, CallKind};
+use super::roles::{Role, Roles};
+use super::running::Running;
+use super::segment::{NoRecord, Segment, What};
+use super::{Cause, Surroundings, blocked};
+use crate::events::SleepState;
+use crate::timeline::{Interval, ThreadIx, ThreadLine, Timeline, WakeKind};
+use crate::units::{MonoNs, Nanos};
+
+/// Wakers are followed this deep. Real chains are short (feeder, pin-memory thread, queue thread, worker, its helper).
+const MAX_DEPTH: u32 = 24;
+
+/// Running time between two waits that still counts as delivery work: unpickling a batch that came early, handing out
+/// the next index. Measured 0.1 to 0.6 ms an early batch in PyTorch; a real loop body takes longer or makes the GPU busy.
+const DELIVERY: Nanos = Nanos::from_millis(2);
+
+/// Walks one timeline.
+#[derive(Debug)]
+pub struct Walker<'a> {
+    tl: &'a Timeline,
+    roles: &'a Roles,
+    around: &'a Surroundings,
+    running: Running,
+}
+
+impl<'a> Walker<'a> {
+    /// A walker over `tl`.
+    pub fn new(tl: &'a Timeline, roles: &'a Roles, around: &'a Surroundings) -> Walker<'a> {
+        Walker { tl, roles, around, running: Running::new(tl) }
+    }
+
+    /// Explains `[from, to]` as seen from `thread`: segments in order of time that cover it without gap or overlap.
+    pub fn explain(&self, thread: Option<ThreadIx>, from: MonoNs, to: MonoNs) -> Vec<Segment> {
+        let mut out = Vec::new();
+        match thread {
+            Some(ix) => self.walk(ix, from, to, 0, &mut out),
+            None => out.push(unknown(from, to, NoRecord::NoFeeder)),
+        }
+        out.reverse();
+        out
+    }
+
+    fn walk(&self, ix: ThreadIx, from: MonoNs, to: MonoNs, depth: u32, out: &mut Vec<Segment>) {
+        let Some(line) = self.tl.thread(ix) else {
+            return push(out, unknown(from, to, NoRecord::NotAlive));
+        };
+        let mut t = to;
+        if t > line.died {
+            let lo = line.died.max(from);
+            push(out, unknown(lo, t, NoRecord::NotAlive));
+            t = lo;
+        }
+        while t > from {
+            if t <= line.born {
+                return self.before_birth(line, from, t, depth, out);
+            }
+            let floor = from.max(line.born);
+            let Some((n, i)) = line.last_before(t).and_then(|n| Some((n, line.intervals.get(n)?))) else {
+                self.ran(ix, line, floor, t, out);
+                t = floor;
+                continue;
+            };
+            if i.on < t {
+                let lo = i.on.max(floor);
+                self.ran(ix, line, lo, t, out);
+                t = lo;
+            } else if i.wake < t {
+                let lo = i.wake.max(floor);
+                self.waited_for_cpu(ix, line, i, lo, t, out);
+                t = lo;
+            } else {
+                let lo = self.wait_start(line, n, floor).max(floor);
+                self.was_blocked(ix, line, n, i, lo, t, depth, out);
+                t = lo;
+            }
+        }
+    }
+
+    /// A thread that did not exist yet: its parent was about to make it.
+    fn before_birth(&self, line: &ThreadLine, from: MonoNs, to: MonoNs, depth: u32, out: &mut Vec<Segment>) {
+        let parent = line.parent.and_then(|tid| self.tl.thread_at(tid, line.born));
+        match parent {
+            Some(p) if depth < MAX_DEPTH => self.walk(p, from, to, depth + 1, out),
+            _ => push(out, unknown(from, to, NoRecord::NotAlive)),
+        }
+    }
+
+    fn ran(&self, ix: ThreadIx, line: &ThreadLine, from: MonoNs, to: MonoNs, out: &mut Vec<Segment>) {
+        for (lo, hi, cause) in self.running.split(self.tl, self.roles, ix, from, to) {
+            self.push_of(ix, line, lo, hi, What::Ran, cause, out);
+        }
+    }
+
+    fn waited_for_cpu(
+        &self,
+        ix: ThreadIx,
+        line: &ThreadLine,
+        i: &Interval,
+        from: MonoNs,
+        to: MonoNs,
+        out: &mut Vec<Segment>,
+    ) {
+        // A thread that yields in a loop is spinning, not starved: that time is its own.
+        if calls::kind(i.syscall) == CallKind::Yield {
+            return self.ran(ix, line, from, to, out);
+        }
+        let by = if i.state == SleepState::Preempted && i.next.0 != 0 { i.next } else { i.prev };
+        // Quotas are handed out in periods of milliseconds; shorter waits are the run queue's own.
+        let held_back = i.run_queue() >= Nanos::from_millis(1) && self.around.throttled(i.off, i.on);
+        let cause = if held_back { Cause::CpuThrottled } else { Cause::CpuStarved };
+        self.push_of(ix, line, from, to, What::WaitedForCpu { by }, cause, out);
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the state of the walk; a struct would only rename it")]
+    fn was_blocked(
+        &self,
+        ix: ThreadIx,
+        line: &ThreadLine,
+        n: usize,
+        i: &Interval,
+        from: MonoNs,
+        to: MonoNs,
+        depth: u32,
+        out: &mut Vec<Segment>,
+    ) {
+        if let Some(waker) = self.edge(line, i) {
+            if depth < MAX_DEPTH {
+                return self.walk(waker, from, to, depth + 1, out);
+            }
+            return push(out, unknown(from, to, NoRecord::TooDeep));
+        }
+        let feeds_gpu = line.pid == self.roles.feeder_pid;
+        let cause = blocked::cause(self.tl, self.around, line, i, feeds_gpu);
+        self.push_of(ix, line, from, to, What::Blocked { interval: n as u32 }, cause, out);
+    }
+
+    /// The thread of the target that ended this wait, unless the wait has a better explanation of its own.
+    fn edge(&self, line: &ThreadLine, i: &Interval) -> Option<ThreadIx> {
+        if i.wake_kind != WakeKind::Thread || i.waker == line.tid {
+            return None;
+        }
+        if blocked::has_no_edge(i, i.waker_pid == line.pid) {
+            return None;
+        }
+        if calls::kind(i.syscall) == CallKind::AsyncIo && i.waker_pid != line.pid {
+            return None;
+        }
+        self.tl.thread_at(i.waker, i.wake).filter(|ix| self.tl.thread(*ix).is_some_and(|t| t.pid == i.waker_pid))
+    }
+
+    /// Start of the wait that ends with interval `n`: earlier intervals in the same system call with the same argument (the
+    /// same call alone for poll), with only delivery work between them, belong to it.
+    fn wait_start(&self, line: &ThreadLine, n: usize, floor: MonoNs) -> MonoNs {
+        let Some(last) = line.intervals.get(n) else { return floor };
+        let mut start = last.off;
+        if !mergeable(last) {
+            return start;
+        }
+        let poll = calls::kind(last.syscall) == CallKind::Poll;
+        let mut k = n;
+        while start > floor && k > 0 {
+            k -= 1;
+            let Some(i) = line.intervals.get(k) else { break };
+            if start.since(i.on) > DELIVERY {
+                break;
+            }
+            let same = i.syscall == last.syscall && (poll || i.arg0 == last.arg0) && mergeable(i);
+            if same {
+                start = i.off;
+            }
+            // Another wait in between is part of the delivery as long as it is short; the check above bounds their sum.
+        }
+        start
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the parts of a segment")]
+    fn push_of(
+        &self,
+        ix: ThreadIx,
+        line: &ThreadLine,
+        start: MonoNs,
+        end: MonoNs,
+        what: What,
+        cause: Cause,
+        out: &mut Vec<Segment>,
+    ) {
+        let segment = |start: MonoNs, end: MonoNs, cause| Segment {
+            start,
+            end,
+            idle: end.since(start),
+            thread: Some(ix),
+            what,
+            cause,
+        };
+        // Until its first delivery a new worker is starting up, whatever state it is in.
+        let starts_until = match self.roles.of(ix) {
+            Role::Worker | Role::Ipc if line.pid != self.roles.feeder_pid => self.roles.first_delivery(ix),
+            _ => None,
+        };
+        match starts_until {
+            Some(until) if until >= end => push(out, segment(start, end, Cause::WorkerStartup)),
+            Some(until) if until > start => {
+                push(out, segment(until, end, cause));
+                push(out, segment(start, until, Cause::WorkerStartup));
+            }
+            _ => push(out, segment(start, end, cause)),
+        }
+    }
+}
+
+/// Waits that may come in several pieces: for other threads, not for storage.
+fn mergeable(i: &Interval) -> bool {
+    !i.is_uninterruptible() && i.state == SleepState::Interruptible
+}
+
+fn unknown(start: MonoNs, end: MonoNs, why: NoRecord) -> Segment {
+    Segment { start, end, idle: end.since(start), thread: None, what: What::NoRecord(why), cause: Cause::Unknown }
+}
+
+/// Appends a segment that ends where the last one began; joins it to the last one if both say the same.
+fn push(out: &mut Vec<Segment>, s: Segment) {
+    if s.start >= s.end {
+        return;
+    }
+    match out.last_mut() {
+        Some(last)
+            if last.thread == s.thread && last.what == s.what && last.cause == s.cause && last.start == s.end =>
+        {
+            last.start = s.start;
+            last.idle += s.idle;
+        }
+        _ => out.push(s),
+    }
+}

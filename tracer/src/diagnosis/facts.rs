@@ -1,0 +1,236 @@
+//! The numbers that evidence quotes and advice depends on, computed once from timeline and attribution.
+
+use crate::attribution::calls::{self, CallKind};
+use crate::attribution::{Attribution, Cause, Role, Totals};
+use crate::events::{BlockOp, FileType};
+use crate::recording::Header;
+use crate::timeline::{ThreadLine, Timeline};
+use crate::units::{DevId, Nanos, Tid};
+use std::collections::HashMap;
+
+/// Everything that a verdict is made from.
+#[derive(Debug)]
+pub struct Facts<'a> {
+    /// The timeline.
+    pub tl: &'a Timeline,
+    /// Its attribution.
+    pub at: &'a Attribution,
+    /// Header of the recording.
+    pub header: &'a Header,
+    /// Share of the machine's CPU time that was idle, 0 to 1, and number of CPUs; absent without host samples.
+    pub cpu_free: Option<(f64, u32)>,
+    /// Waits of threads for storage.
+    pub storage: StorageWaits,
+    /// Requests that the disks completed, by device and operation.
+    pub requests: HashMap<(DevId, BlockOp), Requests>,
+}
+
+/// Waits of one kind of thread for storage.
+#[derive(Debug, Default)]
+pub struct StorageWaits {
+    /// How often threads waited.
+    pub count: u64,
+    /// How long, summed over threads.
+    pub blocked: Nanos,
+    /// The same by system call.
+    pub by_call: HashMap<i16, (u64, Nanos)>,
+    /// The same by device of the file system; page faults and path calls have none.
+    pub by_dev: HashMap<DevId, (u64, Nanos)>,
+}
+
+/// Requests of one kind.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Requests {
+    /// How many.
+    pub count: u64,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Time in queue and device, summed.
+    pub total: Nanos,
+}
+
+impl<'a> Facts<'a> {
+    /// From a whole recording.
+    pub fn gather(tl: &'a Timeline, at: &'a Attribution, header: &'a Header) -> Facts<'a> {
+        let mut storage = StorageWaits::default();
+        for (ix, line) in tl.lines() {
+            if at.roles.of(ix) == Role::Other {
+                continue;
+            }
+            for i in line.intervals.iter().filter(|i| i.is_uninterruptible()) {
+                let file = tl.file(i.file);
+                let on_storage = i.iowait
+                    || file.is_some_and(|f| matches!(f.file_type(), FileType::Regular | FileType::Directory))
+                    || calls::kind(i.syscall) == CallKind::Path;
+                if !on_storage {
+                    continue;
+                }
+                storage.count += 1;
+                storage.blocked += i.blocked();
+                let call = storage.by_call.entry(i.syscall.0).or_default();
+                call.0 += 1;
+                call.1 += i.blocked();
+                if let Some(f) = file {
+                    let dev = if f.file_type() == FileType::BlockDevice { f.rdev } else { f.dev };
+                    let d = storage.by_dev.entry(dev).or_default();
+                    d.0 += 1;
+                    d.1 += i.blocked();
+                }
+            }
+        }
+        let mut requests: HashMap<_, Requests> = HashMap::new();
+        for b in &tl.blocks {
+            let r = requests.entry((b.dev, b.op)).or_default();
+            r.count += 1;
+            r.bytes += u64::from(b.bytes);
+            r.total += b.total();
+        }
+        Facts { tl, at, header, cpu_free: cpu_free(tl), storage, requests }
+    }
+
+    /// Length of the recording in seconds, never zero.
+    pub fn seconds(&self) -> f64 {
+        self.tl.duration().secs().max(1e-9)
+    }
+
+    /// Number of workers at work at the same time: the most that were alive at any birth of one.
+    pub fn workers(&self) -> usize {
+        let workers: Vec<&ThreadLine> = self
+            .tl
+            .lines()
+            .filter(|(ix, t)| self.at.roles.of(*ix) == Role::Worker && self.counts_as_worker(t))
+            .map(|(_, t)| t)
+            .collect();
+        workers
+            .iter()
+            .map(|w| workers.iter().filter(|o| o.born <= w.born && o.died > w.born).count())
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Helper threads inside a worker process are not workers of their own.
+    fn counts_as_worker(&self, t: &ThreadLine) -> bool {
+        t.is_main() || t.pid == self.at.roles.feeder_pid
+    }
+
+    /// Share of the workers' time that they ran, waited for a CPU, and were blocked.
+    pub fn worker_time(&self) -> Option<(f64, f64, f64)> {
+        let (mut alive, mut run_queue, mut blocked) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
+        for (ix, t) in self.tl.lines() {
+            if self.at.roles.of(ix) != Role::Worker || !self.counts_as_worker(t) {
+                continue;
+            }
+            alive += t.alive();
+            for i in &t.intervals {
+                run_queue += i.run_queue();
+                blocked += i.blocked();
+            }
+        }
+        if alive == Nanos::ZERO {
+            return None;
+        }
+        let (q, b) = (run_queue.share_of(alive), blocked.share_of(alive));
+        Some(((1.0 - q - b).max(0.0), q, b))
+    }
+
+    /// The role that most of a cause's idle time belongs to.
+    pub fn main_role(&self, totals: &Totals, cause: Cause) -> Role {
+        let mut by: HashMap<Role, Nanos> = HashMap::new();
+        for (d, n) in totals.details.iter().filter(|(d, _)| d.cause == cause) {
+            *by.entry(d.role).or_default() += *n;
+        }
+        by.into_iter().max_by_key(|(r, n)| (*n, std::cmp::Reverse(*r))).map_or(Role::Other, |(r, _)| r)
+    }
+
+    /// Threads that had the CPU while threads waited for it, by idle time that this cost.
+    pub fn competitors(&self, totals: &Totals) -> Vec<(Tid, Nanos)> {
+        let mut by: HashMap<Tid, Nanos> = HashMap::new();
+        for (d, n) in &totals.details {
+            if let Some(tid) = d.competitor.filter(|t| t.0 != 0) {
+                *by.entry(tid).or_default() += *n;
+            }
+        }
+        let mut v: Vec<_> = by.into_iter().collect();
+        v.sort_by_key(|(t, n)| (std::cmp::Reverse(*n), *t));
+        v
+    }
+
+    /// Directory with most idle time of `causes` behind it, a pattern for its files, and the share of that time.
+    pub fn main_directory(&self, totals: &Totals) -> Option<(String, f64)> {
+        let mut by: HashMap<String, Nanos> = HashMap::new();
+        let mut all = Nanos::ZERO;
+        for (file, n) in &totals.files {
+            if !matches!(file.file_type(), FileType::Regular | FileType::Directory) {
+                continue;
+            }
+            all += *n;
+            if let Some(path) = self.tl.path_of(file) {
+                *by.entry(pattern(path)).or_default() += *n;
+            }
+        }
+        let (dir, n) = by.into_iter().max_by(|a, b| a.1.cmp(&b.1).then(b.0.cmp(&a.0)))?;
+        (n > Nanos::ZERO).then(|| (dir, n.share_of(all)))
+    }
+
+    /// The block device behind the file system that threads waited for most: its number and name.
+    pub fn main_device(&self) -> Option<DevId> {
+        self.storage
+            .by_dev
+            .iter()
+            .max_by_key(|(d, (_, n))| (*n, std::cmp::Reverse((d.major, d.minor))))
+            .map(|(d, _)| *d)
+    }
+
+    /// Threads waited much longer for storage than the device worked on it: something held requests back before they
+    /// reached it. Mean wait and mean time in queue and device.
+    pub fn held_back(&self, disk: DevId, op: BlockOp) -> Option<(Nanos, Nanos)> {
+        let r = self.requests.get(&(disk, op))?;
+        let device = Nanos(r.total.0 / r.count.max(1));
+        let waited = Nanos(self.storage.blocked.0 / self.storage.count.max(1));
+        (waited.0 > 3 * device.0 && waited > Nanos::from_millis(1)).then_some((waited, device))
+    }
+
+    /// Libraries in which workers spent their CPU time: file name and share of samples, largest first.
+    pub fn hot_images(&self, role: Role) -> Vec<(String, f64)> {
+        let mut by: HashMap<&str, u64> = HashMap::new();
+        let mut all = 0u64;
+        for (_, t) in self.tl.lines().filter(|(ix, _)| self.at.roles.of(*ix) == role) {
+            for s in &t.samples {
+                all += 1;
+                let image = self.tl.images.get(&s.image).map_or("unknown code", |p| p.rsplit('/').next().unwrap_or(p));
+                *by.entry(image).or_default() += 1;
+            }
+        }
+        let mut v: Vec<_> = by.into_iter().map(|(i, n)| (i.to_owned(), n as f64 / all.max(1) as f64)).collect();
+        v.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        v
+    }
+}
+
+fn cpu_free(tl: &Timeline) -> Option<(f64, u32)> {
+    let (first, last) = (tl.host.first()?, tl.host.last()?);
+    let idle = last.cpu_idle - first.cpu_idle;
+    let all = idle + (last.cpu_busy - first.cpu_busy);
+    (all > Nanos::ZERO).then(|| (idle.share_of(all), last.cpus))
+}
+
+/// `/data/train/0001.jpg` → `/data/train/*.jpg`.
+fn pattern(path: &str) -> String {
+    let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
+    match name.rsplit_once('.') {
+        Some((stem, ext)) if !stem.is_empty() && ext.len() <= 8 => format!("{dir}/*.{ext}"),
+        _ => format!("{dir}/*"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_named_by_directory_and_ending() {
+        assert_eq!(pattern("/data/train/0001.jpg"), "/data/train/*.jpg");
+        assert_eq!(pattern("/data/train/shard"), "/data/train/*");
+        assert_eq!(pattern(".hidden"), "/*");
+    }
+}

@@ -1,0 +1,77 @@
+//! Recorded utilization windows as activity.
+
+use super::evidence::{Activity, GpuActivity, GpuSource};
+use crate::events::{GpuDevice, GpuWindow};
+use crate::units::GpuIndex;
+use std::collections::BTreeMap;
+
+/// The windows of a recording, in whatever order, as one activity per GPU: sorted, overlaps given to the earlier window,
+/// impossible values dropped. A GPU without a usable window has no entry: nothing is known of its activity.
+pub fn windows_to_activity(devices: &[GpuDevice], windows: &[GpuWindow]) -> Vec<GpuActivity> {
+    let mut by_gpu: BTreeMap<GpuIndex, Vec<GpuWindow>> = BTreeMap::new();
+    for w in windows.iter().filter(|w| w.start < w.end && (0.0..=100.0).contains(&w.utilization)) {
+        by_gpu.entry(w.gpu).or_default().push(*w);
+    }
+    by_gpu
+        .into_iter()
+        .map(|(gpu, mut list)| {
+            list.sort_by_key(|w| (w.start, w.end));
+            let mut kept: Vec<GpuWindow> = Vec::with_capacity(list.len());
+            for mut w in list {
+                if let Some(last) = kept.last() {
+                    w.start = w.start.max(last.end);
+                }
+                if w.start < w.end {
+                    kept.push(w);
+                }
+            }
+            let name = devices.iter().find(|d| d.gpu == gpu).map(|d| d.name.clone()).unwrap_or_default();
+            GpuActivity { gpu, name, source: GpuSource::Nvml, activity: Activity::Windows(kept) }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::MonoNs;
+
+    fn window(gpu: u32, start: u64, end: u64, utilization: f32) -> GpuWindow {
+        GpuWindow { gpu: GpuIndex(gpu), start: MonoNs(start), end: MonoNs(end), utilization }
+    }
+
+    fn device(gpu: u32, name: &str) -> GpuDevice {
+        GpuDevice {
+            gpu: GpuIndex(gpu),
+            name: name.to_owned(),
+            uuid: None,
+            pci: None,
+            memory_bytes: None,
+            pcie_max: None,
+            power_limit_mw: None,
+        }
+    }
+
+    #[test]
+    fn windows_are_sorted_and_overlaps_removed_per_gpu() {
+        let windows = [
+            window(1, 0, 10, 5.0),
+            window(0, 20, 30, 50.0),
+            window(0, 0, 12, 10.0),
+            window(0, 10, 20, 20.0),
+            window(0, 3, 5, 99.0),
+        ];
+        let activity = windows_to_activity(&[device(0, "A"), device(1, "B"), device(2, "C")], &windows);
+        assert_eq!(activity.iter().map(|a| a.name.as_str()).collect::<Vec<_>>(), ["A", "B"]);
+        let expected = vec![window(0, 0, 12, 10.0), window(0, 12, 20, 20.0), window(0, 20, 30, 50.0)];
+        assert_eq!(activity[0].activity, Activity::Windows(expected));
+        assert_eq!(activity[1].source, GpuSource::Nvml);
+    }
+
+    #[test]
+    fn impossible_windows_are_dropped() {
+        let windows = [window(0, 5, 5, 1.0), window(0, 9, 2, 1.0), window(0, 0, 1, f32::NAN), window(0, 0, 1, 101.0)];
+        assert!(windows_to_activity(&[device(0, "A")], &windows).is_empty());
+        assert!(windows_to_activity(&[], &[]).is_empty());
+    }
+}

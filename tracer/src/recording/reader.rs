@@ -1,0 +1,187 @@
+//! Reads a recording block by block.
+
+use super::block::{BlockHeader, Family, PROLOGUE_LEN, Prologue};
+use super::compress::Expander;
+use super::scan::Scanner;
+use super::{Batch, Damage, FORMAT_VERSION, Header, ReadError, off_cpu, others, requests, samples};
+use crate::events::OffCpu;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// Reads a recording from its beginning to its end; memory does not grow with its length.
+///
+/// All that is whole is used: after damage the reader goes on at the next whole block, and [`Reader::damage`] says what
+/// was left out.
+pub struct Reader {
+    header: Header,
+    scanner: Scanner,
+    expander: Expander,
+    /// Which recording blocks must belong to.
+    recording: u32,
+    /// Number that the next block must have.
+    next: u64,
+    damage: Damage,
+    finished: bool,
+    /// Memory of a batch that was given back.
+    spare: Vec<OffCpu>,
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader").field("header", &self.header).field("damage", &self.damage).finish_non_exhaustive()
+    }
+}
+
+impl Reader {
+    /// Opens a recording and reads its header.
+    pub fn open(path: &Path) -> Result<Reader, ReadError> {
+        let file = File::open(path).map_err(|e| ReadError::reading(path, &e))?;
+        // Opening a folder succeeds; only reading it fails.
+        Reader::over(Box::new(file), path)
+    }
+
+    /// Reads a recording from any stream; `path` is only for the texts of errors.
+    pub(super) fn over(source: Box<dyn Read + Send>, path: &Path) -> Result<Reader, ReadError> {
+        let damaged = || ReadError::HeaderDamaged { path: path.to_owned() };
+        let newer = |found| ReadError::Newer { path: path.to_owned(), found, known: FORMAT_VERSION };
+        let mut scanner = Scanner::new(source);
+        let mut expander =
+            Expander::new().map_err(|e| ReadError::Read { path: path.to_owned(), reason: e.to_string() })?;
+
+        let first = scanner.peek(PROLOGUE_LEN);
+        let (empty, prologue) = (first.is_empty(), Prologue::read(first));
+        if let Some(error) = scanner.error() {
+            return Err(ReadError::reading(path, error));
+        }
+        if empty {
+            return Err(ReadError::Empty { path: path.to_owned() });
+        }
+        if let Prologue::Version(version) = prologue
+            && version > FORMAT_VERSION
+        {
+            return Err(newer(version));
+        }
+        scanner.advance(PROLOGUE_LEN);
+        let block = scanner.next_block();
+        // With a damaged prologue, a header block right behind it is proof enough.
+        let block = match prologue {
+            Prologue::Foreign if scanner.skipped_bytes() > 0 || block.is_none() => {
+                return Err(ReadError::Foreign { path: path.to_owned() });
+            }
+            _ => block.ok_or_else(damaged)?,
+        };
+        if block.family != Family::Header.code() {
+            return Err(damaged());
+        }
+        // A layout that this version does not know, under a format version that it does.
+        Family::from_code(block.family, block.layout).ok_or_else(|| newer(FORMAT_VERSION + 1))?;
+        let raw = expander.expand(block.codec, scanner.payload(), block.raw_len as usize).ok_or_else(damaged)?;
+        let header = serde_json::from_slice(raw).map_err(|_| damaged())?;
+        Ok(Reader {
+            header,
+            scanner,
+            expander,
+            recording: block.recording,
+            next: u64::from(block.sequence) + 1,
+            damage: Damage { prologue: !matches!(prologue, Prologue::Version(_)), ..Damage::default() },
+            finished: false,
+            spare: Vec::new(),
+        })
+    }
+
+    /// What the recording says about itself.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// What is wrong with the recording, as far as it was read; complete after [`Reader::next_batch`] gave `None`.
+    pub fn damage(&self) -> &Damage {
+        &self.damage
+    }
+
+    /// The content of the next whole block; `None` at the end.
+    pub fn next_batch(&mut self) -> Option<Batch> {
+        while !self.finished {
+            let block = self.scanner.next_block();
+            self.damage.skipped_bytes = self.scanner.skipped_bytes();
+            let Some(block) = block else {
+                self.end(true);
+                return None;
+            };
+            if !self.belongs(&block) {
+                self.damage.stray_blocks += 1;
+                continue;
+            }
+            let sequence = u64::from(block.sequence);
+            self.damage.lost_blocks += sequence - self.next;
+            self.next = sequence + 1;
+            let Some(family) = Family::from_code(block.family, block.layout) else {
+                self.damage.unknown_blocks += 1;
+                continue;
+            };
+            let Some(batch) = self.decode(family, &block) else {
+                self.damage.undecodable_blocks += 1;
+                continue;
+            };
+            if let Batch::Trailer(_) = batch {
+                self.end(false);
+            }
+            return Some(batch);
+        }
+        None
+    }
+
+    /// Gives back a batch that is no longer needed, so that its memory serves the next one.
+    pub fn recycle(&mut self, batch: Batch) {
+        if let Batch::OffCpu(mut rows) = batch {
+            rows.clear();
+            self.spare = rows;
+        }
+    }
+
+    /// Whether a block is of this recording and none that was there before.
+    fn belongs(&self, block: &BlockHeader) -> bool {
+        block.recording == self.recording && u64::from(block.sequence) >= self.next
+    }
+
+    fn decode(&mut self, family: Family, block: &BlockHeader) -> Option<Batch> {
+        let raw = self.expander.expand(block.codec, self.scanner.payload(), block.raw_len as usize)?;
+        let count = block.count as usize;
+        match family {
+            Family::OffCpu => {
+                let mut rows = std::mem::take(&mut self.spare);
+                off_cpu::decode(raw, count, block.first, &mut rows)?;
+                Some(Batch::OffCpu(rows))
+            }
+            Family::CpuSample => {
+                let mut rows = Vec::new();
+                samples::decode(raw, count, block.first, &mut rows)?;
+                Some(Batch::CpuSample(rows))
+            }
+            Family::Block => {
+                let mut rows = Vec::new();
+                requests::decode(raw, count, block.first, &mut rows)?;
+                Some(Batch::Block(rows))
+            }
+            Family::Others => {
+                let mut events = Vec::new();
+                self.damage.unknown_events += others::decode(raw, &mut events);
+                Some(Batch::Other(events))
+            }
+            Family::Trailer => serde_json::from_slice(raw).ok().map(Batch::Trailer),
+            // A second header would be another recording.
+            Family::Header => None,
+        }
+    }
+
+    fn end(&mut self, missing_trailer: bool) {
+        self.finished = true;
+        self.damage.missing_trailer = missing_trailer;
+        self.damage.torn_bytes = self.scanner.torn_bytes();
+        if !missing_trailer {
+            self.damage.bytes_after_end = self.scanner.count_rest();
+        }
+        self.damage.read_error = self.scanner.error().map(ToString::to_string);
+    }
+}

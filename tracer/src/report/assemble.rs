@@ -1,0 +1,258 @@
+//! The report from timeline, attribution and diagnosis: a pure function.
+
+use super::{CauseShare, ChainLink, Gap, GapGroup, GpuReport, RecordingInfo, Report, SCHEMA, TargetInfo, tables};
+use crate::attribution::{Attribution, ExplainedGap, GpuAttribution, NoRecord, Segment, Totals, What};
+use crate::diagnosis::{Diagnosis, Verdict};
+use crate::events::{GpuState, SleepState, syscalls};
+use crate::gpu::{self, Activity, GpuSource};
+use crate::recording::{Damage, Header, Trailer};
+use crate::timeline::Timeline;
+use crate::units::{MonoNs, Nanos, WallNs};
+use std::collections::BTreeSet;
+
+/// Links of a chain shown at most; the shortest ones between are joined to their neighbours.
+const CHAIN_LINKS: usize = 12;
+
+/// Everything that a report is made from.
+#[derive(Debug)]
+pub struct Parts<'a> {
+    /// Header of the recording.
+    pub header: &'a Header,
+    /// Its last block.
+    pub trailer: Option<&'a Trailer>,
+    /// What is wrong with the file.
+    pub damage: &'a Damage,
+    /// Size of the file, bytes.
+    pub file_bytes: u64,
+    /// Its events.
+    pub timeline: &'a Timeline,
+    /// Causes.
+    pub attribution: &'a Attribution,
+    /// Answers.
+    pub diagnosis: &'a Diagnosis,
+    /// Further remarks, such as why there is no GPU evidence.
+    pub notes: Vec<String>,
+}
+
+/// Makes the report.
+pub fn assemble(p: &Parts<'_>) -> Report {
+    let (tl, at) = (p.timeline, p.attribution);
+    let roles = |ix| at.roles.of(ix).name();
+    let activity: Vec<_> = at.gpus.iter().map(|g| g.gpu.clone()).collect();
+    let paths = tables::paths(tl);
+    let lost: u64 = tl.lost().values().sum();
+    Report {
+        schema: SCHEMA.into(),
+        recording: RecordingInfo {
+            duration_s: tl.duration().secs(),
+            host: p.header.host.clone(),
+            kernel: p.header.kernel.clone(),
+            target: TargetInfo { pid: p.header.target.pid.0, command: p.header.target.command.clone() },
+            started_at: rfc3339(p.header.started.wall),
+            started_mono_ns: p.header.started.mono.0,
+            lost_events: lost,
+            complete: p.trailer.is_some() && p.damage.is_none(),
+        },
+        gpus: gpus(p),
+        causes: shares(&at.totals),
+        verdict: p.diagnosis.overall.clone(),
+        gaps: at.totals.longest.iter().map(|g| gap(p, g)).collect(),
+        gap_groups: groups(&at.totals),
+        histograms: tables::histograms(tl, &roles, &p.header.disks, &activity),
+        threads: tables::threads(tl, &roles),
+        files: paths.files,
+        directories: paths.directories,
+        devices: tables::devices(tl, &p.header.disks),
+        competitors: tables::competitors(tl),
+        hot_images: tables::hot_images(tl, &roles),
+        overhead: tables::overhead(tl, p.trailer.map(|t| &t.cost), p.file_bytes),
+        notes: notes(p),
+    }
+}
+
+fn rfc3339(wall: WallNs) -> String {
+    jiff::Timestamp::from_nanosecond(i128::from(wall.0)).map_or_else(|_| "unknown".into(), |t| t.to_string())
+}
+
+fn since(p: &Parts<'_>, t: MonoNs) -> f64 {
+    t.since(p.header.started.mono).secs()
+}
+
+fn shares(totals: &Totals) -> Vec<CauseShare> {
+    let share = |(cause, n): (_, Nanos)| CauseShare { cause, seconds: n.secs(), share: n.share_of(totals.idle) };
+    totals.ranked().into_iter().map(share).collect()
+}
+
+fn gpus(p: &Parts<'_>) -> Vec<GpuReport> {
+    if p.attribution.gpus.is_empty() {
+        return Vec::new();
+    }
+    let verdicts = p.diagnosis.gpus.iter();
+    p.attribution.gpus.iter().zip(verdicts).map(|(g, verdict)| one_gpu(p, g, verdict)).collect()
+}
+
+fn one_gpu(p: &Parts<'_>, g: &GpuAttribution, verdict: &Verdict) -> GpuReport {
+    let tl = p.timeline;
+    let u = &g.usage;
+    let of_target: BTreeSet<_> = tl.threads.iter().map(|t| t.pid).collect();
+    // Clocks and the PCIe link idle down by design; only states under load say something.
+    let under_load = |s: &GpuState| {
+        let at = tl.gpu_windows.partition_point(|w| (w.gpu, w.end) < (s.gpu, s.time));
+        tl.gpu_windows.get(at).is_some_and(|w| w.gpu == s.gpu && w.start <= s.time && w.utilization >= 50.0)
+    };
+    let device = tl.gpus.iter().find(|d| d.gpu == g.gpu.gpu);
+    let state = device.map(|d| {
+        gpu::state_sentences(d, &tl.gpu_states, &tl.gpu_processes, under_load, |pid| of_target.contains(&pid))
+    });
+    GpuReport {
+        index: g.gpu.gpu.0,
+        name: g.gpu.name.clone(),
+        source: match g.gpu.source {
+            GpuSource::Nvml => "nvml",
+            GpuSource::Trace => "trace",
+            GpuSource::Cuda => "cuda",
+            GpuSource::Simulated => "simulated",
+        }
+        .into(),
+        active_from_s: since(p, u.from),
+        active_to_s: since(p, u.to),
+        busy_s: u.busy.secs(),
+        idle_s: u.idle.secs(),
+        idle_share: u.idle.share_of(u.busy + u.idle),
+        before_s: u.before.secs(),
+        after_s: u.after.secs(),
+        gap_count: u.gaps,
+        causes: shares(&g.totals),
+        verdict: verdict.clone(),
+        state: state.unwrap_or_default(),
+    }
+}
+
+fn groups(totals: &Totals) -> Vec<GapGroup> {
+    let mut out: Vec<GapGroup> = totals
+        .groups
+        .iter()
+        .filter_map(|(key, g)| {
+            let words: Vec<String> =
+                key.iter().map(|(role, cause)| format!("{}: {}", role.name(), cause.name())).collect();
+            Some(GapGroup { chain: words.join(", "), count: g.count, seconds: g.idle.secs(), cause: key.first()?.1 })
+        })
+        .collect();
+    out.sort_by(|a, b| b.seconds.total_cmp(&a.seconds).then(a.chain.cmp(&b.chain)));
+    out
+}
+
+fn gap(p: &Parts<'_>, g: &ExplainedGap) -> Gap {
+    let mut by: std::collections::BTreeMap<_, Nanos> = std::collections::BTreeMap::new();
+    for s in &g.segments {
+        *by.entry(s.cause).or_default() += s.idle;
+    }
+    let cause = by.into_iter().max_by_key(|(c, n)| (*n, std::cmp::Reverse(*c))).map(|(c, _)| c);
+    Gap {
+        gpu: g.gpu.0,
+        start_s: since(p, g.start),
+        end_s: since(p, g.end),
+        cause: cause.unwrap_or(crate::attribution::Cause::Unknown),
+        chain: chain(p, g),
+    }
+}
+
+/// The segments as links: neighbours of the same thread and cause joined, then the shortest ones swallowed.
+fn chain(p: &Parts<'_>, g: &ExplainedGap) -> Vec<ChainLink> {
+    let mut joined: Vec<Segment> = Vec::new();
+    for s in &g.segments {
+        match joined.last_mut() {
+            Some(last) if last.thread == s.thread && last.cause == s.cause => {
+                // The longer of the two says what the link is about.
+                if s.length() > last.length() {
+                    last.what = s.what;
+                }
+                last.end = s.end;
+            }
+            _ => joined.push(*s),
+        }
+    }
+    while joined.len() > CHAIN_LINKS {
+        let Some(shortest) = (0..joined.len()).min_by_key(|i| joined.get(*i).map(Segment::length)) else { break };
+        let gone = joined.remove(shortest);
+        match shortest.checked_sub(1).and_then(|i| joined.get_mut(i)) {
+            Some(before) => before.end = gone.end,
+            None => {
+                if let Some(first) = joined.first_mut() {
+                    first.start = gone.start;
+                }
+            }
+        }
+    }
+    joined.iter().map(|s| link(p, s)).collect()
+}
+
+fn link(p: &Parts<'_>, s: &Segment) -> ChainLink {
+    let line = s.thread.and_then(|ix| p.timeline.thread(ix));
+    ChainLink {
+        start_s: since(p, s.start),
+        end_s: since(p, s.end),
+        tid: line.map_or(0, |t| t.tid.0),
+        role: s.thread.map_or("none", |ix| p.attribution.roles.of(ix).name()).into(),
+        cause: s.cause,
+        what: what(p, s),
+    }
+}
+
+fn what(p: &Parts<'_>, s: &Segment) -> String {
+    let tl = p.timeline;
+    match s.what {
+        What::Ran => "ran".into(),
+        What::WaitedForCpu { by } if by.0 == 0 => "could run but had no CPU".into(),
+        What::WaitedForCpu { by } => match tl.name_of(by, s.start) {
+            Some(name) => format!("could run, but {name} (thread {by}) had the CPU"),
+            None => format!("could run, but thread {by} had the CPU"),
+        },
+        What::Blocked { interval } => {
+            let found =
+                s.thread.and_then(|ix| tl.thread(ix)).and_then(|t| Some((t, t.intervals.get(interval as usize)?)));
+            let Some((line, i)) = found else { return "blocked".into() };
+            let state = if i.state == SleepState::Uninterruptible || i.iowait { " (D state)" } else { "" };
+            let on = tl.blocked_path(line, i).map_or(String::new(), |path| format!(" on {path}"));
+            format!("blocked in {}{on}{state}", syscalls::wait_name(i.syscall))
+        }
+        What::NoRecord(why) => match why {
+            NoRecord::NotAlive => "the thread did not exist",
+            NoRecord::TooDeep => "the chain of wakers is too long to follow",
+            NoRecord::NotPlaced => "the evidence does not say when",
+            NoRecord::NoFeeder => "no thread of the target was recorded",
+        }
+        .into(),
+    }
+}
+
+fn notes(p: &Parts<'_>) -> Vec<String> {
+    let mut out = p.notes.clone();
+    out.extend(p.damage.sentences());
+    for probe in &p.header.probes {
+        if let Some(failure) = &probe.failure {
+            out.push(format!("{} was not recorded: {failure}", probe.name));
+        }
+    }
+    let lost = p.timeline.lost();
+    let total: u64 = lost.values().sum();
+    if total > 0 {
+        let intervals = p.timeline.threads.iter().map(|t| t.intervals.len() as u64).sum::<u64>();
+        out.push(format!(
+            "{total} events were lost while recording ({} intervals are in it): times of waits are too low, and causes may be unknown.",
+            intervals
+        ));
+    }
+    if p.timeline.contradictions > 0 {
+        out.push(format!(
+            "{} intervals contradicted others of their thread and were cut or left out.",
+            p.timeline.contradictions
+        ));
+    }
+    if p.attribution.gpus.iter().any(|g| matches!(g.gpu.activity, Activity::Windows(_))) {
+        out.push(
+            "GPU activity is known as NVML utilization over windows of about 1/6 s: how long the GPU was idle is known, when inside a window is not; causes are assigned most certain first.".into(),
+        );
+    }
+    out
+}

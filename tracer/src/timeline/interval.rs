@@ -1,0 +1,75 @@
+//! The compact form of an off-CPU interval: 72 bytes, since a recording holds millions.
+
+use crate::events::{SleepState, Syscall};
+use crate::units::{MonoNs, Nanos, Pid, Tid};
+
+/// Refers to a file of the same timeline; 0 is "none".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FileIx(pub u32);
+
+/// What ended the blocked part of an interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WakeKind {
+    /// Nothing: the thread was runnable all along, or the wait had not ended when the recording stopped.
+    None,
+    /// A thread; `waker` says which.
+    Thread,
+    /// A kernel thread; `waker` says which.
+    KernelThread,
+    /// An interrupt.
+    Interrupt,
+}
+
+/// One time off the CPU.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Interval {
+    /// It left the CPU.
+    pub off: MonoNs,
+    /// It became runnable; `off` if it was all along, `on` if it never did.
+    pub wake: MonoNs,
+    /// It ran again.
+    pub on: MonoNs,
+    /// First argument of its system call.
+    pub arg0: u64,
+    /// Waking thread.
+    pub waker: Tid,
+    /// Process of the waking thread.
+    pub waker_pid: Pid,
+    /// Thread that got its CPU.
+    pub next: Tid,
+    /// Thread that had the CPU before it.
+    pub prev: Tid,
+    /// File that it waited on.
+    pub file: FileIx,
+    /// System call it was in.
+    pub syscall: Syscall,
+    /// System call that the waker was in.
+    pub waker_syscall: Syscall,
+    /// What woke it.
+    pub wake_kind: WakeKind,
+    /// How it slept.
+    pub state: SleepState,
+    /// The kernel counted it as waiting for block I/O.
+    pub iowait: bool,
+    /// It began before the recording.
+    pub seeded: bool,
+    /// It had not ended when the recording stopped.
+    pub pending: bool,
+}
+
+impl Interval {
+    /// Time blocked.
+    pub fn blocked(&self) -> Nanos {
+        self.wake.since(self.off)
+    }
+
+    /// Time runnable without a CPU.
+    pub fn run_queue(&self) -> Nanos {
+        self.on.since(self.wake)
+    }
+
+    /// Blocked in a way that counts as waiting for storage, whatever woke it: D state or iowait.
+    pub fn is_uninterruptible(&self) -> bool {
+        self.iowait || self.state == SleepState::Uninterruptible
+    }
+}
