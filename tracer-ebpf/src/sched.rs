@@ -5,9 +5,7 @@
 //! at the same time, since a waking can overtake the end of the switch-out by a microsecond; no field has two writers.
 
 use crate::files;
-use crate::kernel::{
-    Access, Direct, Probed, call_file, current, current_call, current_call_number, current_task, file_id, offset, probe,
-};
+use crate::kernel::{Access, Direct, Probed, call_file, current, current_call, current_call_number, file_id, offset};
 use crate::maps::{EVENTS, NO_WAKEUP, STATE, count, count_alone};
 use crate::target::is_target;
 use aya_ebpf::bindings::BPF_ANY;
@@ -242,9 +240,19 @@ fn on_interrupt_stack() -> bool {
     if offset!(task_stack) == ABSENT || offset!(thread_size) == ABSENT {
         return false;
     }
-    // Not a plain load: 6.18 takes what it gives for a pointer into memory, and admits no arithmetic on its half.
-    let stack = probe::<u32>(current_task(), offset!(task_stack));
+    let stack = low_half(current::<u64>(offset!(task_stack)));
     frame_address().wrapping_sub(stack) >= offset!(thread_size)
+}
+
+/// Low half of what may be a pointer to the verifier: a 32-bit move makes a number of it.
+#[inline(always)]
+fn low_half(pointer: u64) -> u32 {
+    let half: u64;
+    // SAFETY: copies one register to another.
+    unsafe {
+        core::arch::asm!("w0 = w1", in("r1") pointer, out("r0") half, options(nomem, nostack, preserves_flags));
+    }
+    half as u32
 }
 
 /// Where this function's own stack frame lies, low half. x86 runs interrupts on stacks of their own, so in one this is far

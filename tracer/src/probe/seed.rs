@@ -33,7 +33,7 @@ pub fn mark_tree(targets: &TargetMap, root: Pid) -> Found {
     let mut passed_over = HashSet::new();
     for _ in 0..MAX_WALKS {
         let mut news = false;
-        for pid in descendants(root, &parents()) {
+        for pid in descendants(root, &parents(), Pid(std::process::id())) {
             for tid in proc::threads(pid) {
                 if targets.contains(tid) || passed_over.contains(&tid) {
                     continue;
@@ -71,8 +71,9 @@ fn parents() -> HashMap<Pid, Pid> {
     proc::processes().into_iter().filter_map(|p| Some((p, proc::stat(p, p.main_thread())?.parent))).collect()
 }
 
-/// A process and all processes below it, parents first.
-fn descendants(root: Pid, parents: &HashMap<Pid, Pid>) -> Vec<Pid> {
+/// A process and all processes below it, parents first. gpustall itself may be among them, if the target is the shell or
+/// notebook that started it; it and what is below it stay out, or it would trace its own work.
+fn descendants(root: Pid, parents: &HashMap<Pid, Pid>, own: Pid) -> Vec<Pid> {
     let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
     for (child, parent) in parents {
         children.entry(*parent).or_default().push(*child);
@@ -82,6 +83,7 @@ fn descendants(root: Pid, parents: &HashMap<Pid, Pid>) -> Vec<Pid> {
     while let Some(pid) = tree.get(next) {
         // Taken out, so that a table read while ids were reused cannot make a loop.
         let mut below = children.remove(pid).unwrap_or_default();
+        below.retain(|p| *p != own);
         below.sort_unstable();
         tree.extend(below);
         next += 1;
@@ -171,14 +173,15 @@ mod tests {
     #[test]
     fn descendants_are_found_through_all_generations() {
         let parents = [(1, 0), (5, 1), (9, 5), (7, 5), (8, 9), (6, 1)].map(|(c, p)| (Pid(c), Pid(p))).into();
-        assert_eq!(descendants(Pid(5), &parents), [5, 7, 9, 8].map(Pid));
-        assert_eq!(descendants(Pid(8), &parents), [Pid(8)]);
+        assert_eq!(descendants(Pid(5), &parents, Pid(0)), [5, 7, 9, 8].map(Pid));
+        assert_eq!(descendants(Pid(5), &parents, Pid(9)), [5, 7].map(Pid), "without the tracer");
+        assert_eq!(descendants(Pid(8), &parents, Pid(0)), [Pid(8)]);
     }
 
     #[test]
     fn a_table_with_a_loop_ends() {
         let parents = [(2, 3), (3, 2)].map(|(c, p)| (Pid(c), Pid(p))).into();
-        assert_eq!(descendants(Pid(2), &parents), [2, 3, 2].map(Pid));
+        assert_eq!(descendants(Pid(2), &parents, Pid(0)), [2, 3, 2].map(Pid));
     }
 
     #[test]
