@@ -24,10 +24,10 @@ const END: &str = "<!-- measured: end -->";
 #[derive(clap::Args)]
 pub struct Args {
     /// Rounds of the pipe benchmark; every candidate runs once in each
-    #[arg(long, default_value_t = 7)]
+    #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Pipe operations in each run
-    #[arg(long, default_value_t = 300_000)]
+    /// Pipe operations in each run; enough for some ten seconds, so that a burst of file opens has its share in each
+    #[arg(long, default_value_t = 3_000_000)]
     operations: u64,
     /// Off-CPU intervals in the recording that is read
     #[arg(long, default_value_t = 10_000_000)]
