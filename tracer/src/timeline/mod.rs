@@ -3,6 +3,8 @@
 mod build;
 mod interval;
 mod load;
+#[cfg(test)]
+mod tests;
 mod thread;
 
 pub use build::TimelineBuilder;
