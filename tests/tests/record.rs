@@ -60,7 +60,7 @@ fn assert_whole(file: &Path, reason: &str, said: &str) {
     assert_eq!(trailer.reason, reason, "{said}");
     let json = report(file, &[]).unwrap_or_else(|e| panic!("{e:#}; {said}"));
     assert_eq!(json["recording"]["complete"], true, "{json:#}\n{said}");
-    assert_eq!(json["recording"]["lost_events"], 0, "{said}");
+    assert_eq!(gpustall_tests::lost::dropped(&json), 0, "{said}");
 }
 
 #[test]
@@ -105,6 +105,11 @@ fn a_recording_ends_by_ctrl_c() {
 #[test]
 fn a_recording_ends_by_sigint_though_its_shell_ignores_that() {
     ends_by(libc::SIGINT, "interrupted", true);
+}
+
+#[test]
+fn a_recording_ends_when_its_terminal_is_closed() {
+    ends_by(libc::SIGHUP, "hung up", false);
 }
 
 #[test]
@@ -511,4 +516,15 @@ fn a_missing_nvml_library_is_one_line_and_all_the_rest_is_recorded() {
     assert!(lines[0].ends_with(&note), "{note} in {said}");
     let json = report(&folder.file(), &[]).unwrap();
     assert!(json["notes"].as_array().unwrap().iter().any(|n| n.as_str() == Some(&note)), "{}", json["notes"]);
+}
+
+#[test]
+fn a_pipe_is_no_place_for_a_recording_even_when_overwriting() {
+    let (target, folder) = (worker(), Folder::new());
+    let made = std::process::Command::new("mkfifo").arg(folder.file()).status().unwrap();
+    assert!(made.success());
+    let output = attach(target.pid(), &folder.file()).args(["--overwrite", "--duration", "1s"]).output().unwrap();
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.starts_with("gpustall: ") && said.contains("no ordinary file") && said.lines().count() == 1, "{said}");
 }

@@ -3,7 +3,7 @@
 use super::{output, times};
 use crate::demo::{self, CudaWait, Scenario};
 use crate::probe::OpenMode;
-use crate::recorder::{Recorder, Settings};
+use crate::recorder::{Ended, Recorder, Settings};
 use crate::report::{Options, of_file};
 use anyhow::{Context, bail};
 use std::path::PathBuf;
@@ -82,13 +82,15 @@ pub fn run(args: DemoArgs) -> anyhow::Result<ExitCode> {
     };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the recorder")?;
-    runtime.block_on(async {
+    let finished = runtime.block_on(async {
         let recorder = Recorder::start(settings)?;
         running.go()?;
-        recorder.run(None).await?;
-        anyhow::Ok(())
+        anyhow::Ok(recorder.run(None).await?)
     })?;
-    running.wait()?;
+    // Ended early, there is a report on what was seen until then, and dropping the workload ends it.
+    if finished.ended == Ended::TargetExited {
+        running.wait()?;
+    }
     for (keep, from) in [(&args.keep_truth, running.truth_file()), (&args.keep_busy, running.busy_file())] {
         if let Some(to) = keep {
             std::fs::copy(&from, to).with_context(|| format!("cannot write {}", to.display()))?;

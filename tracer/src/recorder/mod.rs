@@ -60,6 +60,8 @@ pub enum Ended {
     Interrupted,
     /// SIGTERM.
     Terminated,
+    /// SIGHUP: the terminal was closed.
+    HungUp,
     /// The target ended.
     TargetExited,
 }
@@ -71,6 +73,7 @@ impl Ended {
             Ended::Duration => "duration",
             Ended::Interrupted => "interrupted",
             Ended::Terminated => "terminated",
+            Ended::HungUp => "hung up",
             Ended::TargetExited => "target exited",
         }
     }
@@ -110,6 +113,37 @@ pub struct Recorder {
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    /// The terminal or the connection is gone; absent under nohup, which asks to go on.
+    hang_up: Option<Signal>,
+}
+
+impl Signals {
+    fn catch() -> Result<Signals, RecordError> {
+        let caught = |kind| signal(kind).map_err(RecordError::Signals);
+        Ok(Signals {
+            interrupt: caught(SignalKind::interrupt())?,
+            terminate: caught(SignalKind::terminate())?,
+            hang_up: if hang_up_is_ignored() { None } else { Some(caught(SignalKind::hangup())?) },
+        })
+    }
+}
+
+async fn hung_up(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => {
+            signal.recv().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether whoever started us set SIGHUP to "ignored".
+fn hang_up_is_ignored() -> bool {
+    // SAFETY: `sigaction` is plain old data, for which zeros are valid; with no new action the call only writes the old.
+    unsafe {
+        let mut old: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(libc::SIGHUP, std::ptr::null(), &raw mut old) == 0 && old.sa_sigaction == libc::SIG_IGN
+    }
 }
 
 impl Recorder {
@@ -126,10 +160,7 @@ impl Recorder {
 
     fn start_as(settings: Settings, command: String) -> Result<Recorder, RecordError> {
         output::check(&settings.output, settings.overwrite)?;
-        let signals = Signals {
-            interrupt: signal(SignalKind::interrupt()).map_err(RecordError::Signals)?,
-            terminate: signal(SignalKind::terminate()).map_err(RecordError::Signals)?,
-        };
+        let signals = Signals::catch()?;
         let started = host::clocks();
         let mut options = probe::Options::new(settings.pid);
         options.opens = settings.opens;
@@ -240,6 +271,7 @@ impl Recorder {
             tokio::select! {
                 _ = self.signals.interrupt.recv() => return Ok(Ended::Interrupted),
                 _ = self.signals.terminate.recv() => return Ok(Ended::Terminated),
+                () = hung_up(&mut self.signals.hang_up) => return Ok(Ended::HungUp),
                 () = over => return Ok(Ended::Duration),
                 _ = ticks.tick() => {
                     let alive = self.probe.target_alive();

@@ -27,6 +27,11 @@ pub fn check(path: &Path, overwrite: bool) -> Result<(), WriteError> {
     if path.is_dir() {
         return Err(WriteError::IsFolder { path: path.to_owned() });
     }
+    // Opening a pipe would wait for a reader; a recording can only be kept in a file.
+    let special = path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir());
+    if special && path != Path::new("/dev/null") {
+        return Err(WriteError::NotAFile { path: path.to_owned() });
+    }
     if !overwrite && path.symlink_metadata().is_ok() {
         return Err(WriteError::Exists { path: path.to_owned() });
     }

@@ -24,6 +24,12 @@ pub enum WriteError {
         /// The folder.
         path: PathBuf,
     },
+    /// The path names a pipe, a socket or a device.
+    #[error("cannot record to {path}: it is no ordinary file; name another one with -o")]
+    NotAFile {
+        /// What it names.
+        path: PathBuf,
+    },
     /// No permission, or a read-only file system.
     #[error("cannot create {path} ({reason}): choose a file in a folder that you may write to with -o")]
     NotWritable {
