@@ -165,7 +165,9 @@ impl Plan {
             Scenario::Preprocessing => {
                 // One worker where a second one would leave no CPU to main.
                 plan.workers = if cpus > 2 { 2 } else { 1 };
-                plan.compute = Compute::Fixed(Nanos(9_600_000 / plan.workers as u64));
+                // A fifth of the CPU time of a batch: a machine that was twice as slow while its speed was measured is still
+                // far from keeping the GPU busy.
+                plan.compute = Compute::Fixed(Nanos(6_400_000 / plan.workers as u64));
                 Nanos::from_millis(8)
             }
             Scenario::Compute => {
