@@ -17,8 +17,9 @@ pub fn has_no_edge(i: &Interval, same_process: bool) -> bool {
     i.iowait || (i.state == SleepState::Uninterruptible && !same_process)
 }
 
-/// Cause of the blocked part of `i` on `line`. `feeds_gpu`: the thread belongs to the process that feeds the GPU.
-pub fn cause(tl: &Timeline, around: &Surroundings, line: &ThreadLine, i: &Interval, feeds_gpu: bool) -> Cause {
+/// Cause of the blocked part of `i` on `line`. `checkpoint`: the thread works on a
+/// checkpoint of the process that feeds the GPU.
+pub fn cause(tl: &Timeline, around: &Surroundings, line: &ThreadLine, i: &Interval, checkpoint: bool) -> Cause {
     let call = calls::kind(i.syscall);
     let file = tl.file(i.file);
     let storage = |regular: Cause| match file {
@@ -42,7 +43,7 @@ pub fn cause(tl: &Timeline, around: &Surroundings, line: &ThreadLine, i: &Interv
             }
             FileType::Regular | FileType::Directory | FileType::BlockDevice => {
                 let writes = matches!(call, CallKind::Write | CallKind::Sync);
-                return storage(if writes && feeds_gpu { Cause::Checkpoint } else { Cause::Disk });
+                return storage(if writes && checkpoint { Cause::Checkpoint } else { Cause::Disk });
             }
             FileType::Socket if i.wake_kind != WakeKind::Thread => return Cause::Network,
             _ => {}
@@ -61,9 +62,9 @@ pub fn cause(tl: &Timeline, around: &Surroundings, line: &ThreadLine, i: &Interv
             }
         }
         CallKind::Path if uninterruptible => storage(Cause::Disk),
-        CallKind::Sync if feeds_gpu => storage(Cause::Checkpoint),
+        CallKind::Sync if checkpoint => storage(Cause::Checkpoint),
         CallKind::AsyncIo => Cause::Disk,
-        _ if i.iowait => storage(if call == CallKind::Write && feeds_gpu { Cause::Checkpoint } else { Cause::Disk }),
+        _ if i.iowait => storage(if call == CallKind::Write && checkpoint { Cause::Checkpoint } else { Cause::Disk }),
         _ if i.wake_kind == WakeKind::Thread => Cause::OtherProcess,
         CallKind::Sleep => Cause::Sleep,
         // A time-out: it waited for nothing that came.

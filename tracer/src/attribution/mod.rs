@@ -4,6 +4,7 @@
 mod blocked;
 pub mod calls;
 mod cause;
+mod checkpoints;
 mod gaps;
 pub mod roles;
 mod running;
@@ -32,6 +33,8 @@ use crate::units::{GpuIndex, Pid};
 pub struct GpuAttribution {
     /// The GPU and its activity.
     pub gpu: GpuActivity,
+    /// Roles of the threads as seen from this GPU: its own processes feed it.
+    pub roles: Roles,
     /// How long it was busy and idle.
     pub usage: Usage,
     /// Its idle time, summed.
@@ -41,7 +44,7 @@ pub struct GpuAttribution {
 /// What explains the idle time of all GPUs.
 #[derive(Debug)]
 pub struct Attribution {
-    /// Roles of the threads.
+    /// Roles of the threads, all GPUs together.
     pub roles: Roles,
     /// What the host was doing.
     pub around: Surroundings,
@@ -56,23 +59,28 @@ pub struct Attribution {
 
 /// Explains the idle time of every GPU in `activity`.
 pub fn attribute(tl: &Timeline, mounts: &[Mount], activity: Vec<GpuActivity>) -> Attribution {
-    let gpu_pids: Vec<Pid> = tl.gpu_processes.iter().map(|p| p.pid).collect();
-    let roles = roles::assign(tl, &gpu_pids);
+    let of_target = |pid: &Pid| tl.threads.iter().any(|t| t.pid == *pid);
+    let all_pids: Vec<Pid> = tl.gpu_processes.iter().map(|p| p.pid).filter(of_target).collect();
+    let mut roles = roles::assign(tl, &all_pids);
     let around = Surroundings::new(tl, mounts);
-    let walker = walk::Walker::new(tl, &roles, &around);
     let mut gpus = Vec::new();
     let mut all = Totals::default();
     for gpu in activity {
+        let on_it = tl.gpu_processes.iter().filter(|p| p.gpu == gpu.gpu);
+        let pids: Vec<Pid> = on_it.map(|p| p.pid).filter(of_target).collect();
+        let own = roles::assign(tl, if pids.is_empty() { &all_pids } else { &pids });
+        let walker = walk::Walker::new(tl, &own, &around);
         let mut totals = Totals::default();
-        let usage = gaps::explain(tl, &roles, &walker, &gpu, &mut |gap| totals.add(tl, &roles, gap));
+        let usage = gaps::explain(tl, &own, &walker, &gpu, &mut |gap| totals.add(tl, &own, gap));
         totals.trim();
         all.merge(&totals);
-        gpus.push(GpuAttribution { gpu, usage, totals });
+        roles.add(&own);
+        gpus.push(GpuAttribution { gpu, roles: own, usage, totals });
     }
     let mut main_thread = Totals::default();
     if gpus.is_empty() {
         let (start, end) = tl.span;
-        let segments = walker.explain(roles.feeder, start, end);
+        let segments = walk::Walker::new(tl, &roles, &around).explain(roles.feeder, start, end);
         main_thread.add(tl, &roles, ExplainedGap { gpu: GpuIndex(0), start, end, idle: end.since(start), segments });
     }
     Attribution { roles, around, gpus, totals: all, main_thread }

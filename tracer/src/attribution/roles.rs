@@ -1,10 +1,11 @@
 //! What each thread is to the training: who feeds the GPU, who works for the feeder.
 
 use super::calls::{self, CallKind};
+use super::checkpoints;
 use crate::events::{FileType, Syscall};
-use crate::timeline::{ThreadIx, ThreadLine, Timeline, WakeKind};
+use crate::timeline::{FileIx, ThreadIx, ThreadLine, Timeline, WakeKind};
 use crate::units::{MonoNs, Nanos, Pid};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Role of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,6 +49,8 @@ pub struct Roles {
     pub feeder_pid: Pid,
     /// The feeder reads and decodes the data itself, since there are no workers.
     pub feeder_loads_data: bool,
+    /// Files that the feeder's process writes checkpoints to.
+    pub checkpoints: HashSet<FileIx>,
 }
 
 impl Roles {
@@ -60,6 +63,15 @@ impl Roles {
     /// threads that are no such workers.
     pub fn first_delivery(&self, ix: ThreadIx) -> Option<MonoNs> {
         self.first_delivery.get(ix.0 as usize).copied().flatten()
+    }
+
+    /// Takes over what threads are to another GPU, where they were nothing to this one.
+    pub fn add(&mut self, other: &Roles) {
+        for (mine, theirs) in self.of.iter_mut().zip(&other.of) {
+            if *mine == Role::Other || *theirs == Role::Feeder {
+                *mine = *theirs;
+            }
+        }
     }
 
     /// Whether any thread has this role.
@@ -121,7 +133,8 @@ pub fn assign(timeline: &Timeline, gpu_pids: &[Pid]) -> Roles {
         }
     }
     let feeder_loads_data = !of.contains(&Role::Worker) && feeder.is_some_and(|f| loads_data(timeline, f));
-    Roles { of, first_delivery, feeder, feeder_pid, feeder_loads_data }
+    let checkpoints = checkpoints::find(timeline, feeder_pid);
+    Roles { of, first_delivery, feeder, feeder_pid, feeder_loads_data, checkpoints }
 }
 
 fn edges(timeline: &Timeline) -> Edges {

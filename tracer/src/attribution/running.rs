@@ -3,8 +3,8 @@
 use super::Cause;
 use super::calls::{self, CallKind};
 use super::roles::{self, Role, Roles};
-use crate::events::{FileType, ImageId};
-use crate::timeline::{Moment, ThreadIx, ThreadLine, Timeline};
+use crate::events::ImageId;
+use crate::timeline::{Moment, ThreadIx, Timeline};
 use crate::units::{MonoNs, Nanos};
 use std::collections::HashSet;
 
@@ -51,7 +51,7 @@ impl Running {
             return vec![(from, to, plain)];
         }
         let near = line.samples_in(from - REACH, to + REACH);
-        if near.iter().all(|s| self.special(tl, line, s).is_none()) {
+        if near.iter().all(|s| self.special(roles, s).is_none()) {
             return vec![(from, to, plain)];
         }
         // Each sample speaks for the time up to half-way to its neighbours.
@@ -66,7 +66,7 @@ impl Running {
             if start >= end {
                 continue;
             }
-            let cause = self.special(tl, line, s).unwrap_or(plain);
+            let cause = self.special(roles, s).unwrap_or(plain);
             match out.last_mut() {
                 Some(last) if last.2 == cause => last.0 = start,
                 _ => out.push((start, end, cause)),
@@ -83,8 +83,8 @@ impl Running {
     }
 
     /// What a sample says beyond the thread's role.
-    fn special(&self, tl: &Timeline, _line: &ThreadLine, s: &Moment) -> Option<Cause> {
-        let on_file = tl.file(s.file).is_some_and(|f| f.file_type() == FileType::Regular);
+    fn special(&self, roles: &Roles, s: &Moment) -> Option<Cause> {
+        let on_file = roles.checkpoints.contains(&s.file);
         match calls::kind(s.syscall) {
             CallKind::Write | CallKind::Sync if on_file => Some(Cause::Checkpoint),
             CallKind::PageFault if self.cuda.contains(&s.image) => Some(Cause::GpuDriver),

@@ -276,3 +276,38 @@ proptest! {
         prop_assert_eq!(a.gpus[0].usage.idle, a.totals.idle);
     }
 }
+
+#[test]
+fn a_file_that_is_synced_is_a_checkpoint_and_one_that_is_only_appended_to_is_not() {
+    let fsync = Syscall(74);
+    let log = vec![off(1, 1, 20, 40, 40, WRITE).on_disk()];
+    assert_eq!(causes(log.clone(), &[(0, 10), (50, 60)], 60), vec![(Cause::Disk, 20), (Cause::HostCode, 20)]);
+    let checkpoint = [log, vec![off(1, 1, 40, 50, 50, fsync).on_disk()]].concat();
+    assert_eq!(causes(checkpoint, &[(0, 10), (50, 60)], 60), vec![(Cause::Checkpoint, 30), (Cause::HostCode, 10)]);
+}
+
+#[test]
+fn each_gpu_is_explained_by_the_process_that_is_on_it() {
+    // Two ranks: 2 waits for disk, 3 runs. One is on GPU 0, the other on GPU 1.
+    let mut b = TimelineBuilder::new(Pid(1), MonoNs(0));
+    for (tid, gpu) in [(2, 0), (3, 1)] {
+        let what = TaskWhat::Found { parent: Pid(1) };
+        b.push(Event::Task(TaskEvent { time: MonoNs(0), tid: Tid(tid), pid: Pid(tid), what, comm: "rank".into() }));
+        let process =
+            crate::events::GpuProcess { time: MonoNs(0), gpu: GpuIndex(gpu), pid: Pid(tid), memory_used: None };
+        b.push(Event::GpuProcess(process));
+    }
+    b.push(Event::OffCpu(off(2, 2, 10, 100, 100, READ).on_disk()));
+    let tl = b.finish(Some(ms(120)));
+    let busy = [(0, 10), (100, 120)].map(|(a, b)| BusyInterval { start: ms(a), end: ms(b) });
+    let gpus = [0, 1].map(|n| GpuActivity {
+        gpu: GpuIndex(n),
+        name: String::new(),
+        source: GpuSource::Trace,
+        activity: Activity::Intervals(busy.to_vec()),
+    });
+    let a = attribute(&tl, &[], gpus.to_vec());
+    assert_eq!(a.gpus[0].totals.of(Cause::Disk), Nanos::from_millis(90));
+    assert_eq!(a.gpus[1].totals.of(Cause::HostCode), Nanos::from_millis(90));
+    assert!([2, 3].iter().all(|t| a.roles.of(tl.thread_at(Tid(*t), ms(1)).unwrap()) == Role::Feeder));
+}

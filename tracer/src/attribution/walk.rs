@@ -132,8 +132,10 @@ impl<'a> Walker<'a> {
             }
             return push(out, unknown(from, to, NoRecord::TooDeep));
         }
-        let feeds_gpu = line.pid == self.roles.feeder_pid;
-        let cause = blocked::cause(self.tl, self.around, line, i, feeds_gpu);
+        // Without a file (sync) nothing better is known than whose thread it is.
+        let checkpoint =
+            line.pid == self.roles.feeder_pid && (i.file.0 == 0 || self.roles.checkpoints.contains(&i.file));
+        let cause = blocked::cause(self.tl, self.around, line, i, checkpoint);
         self.push_of(ix, line, from, to, What::Blocked { interval: n as u32 }, cause, out);
     }
 

@@ -108,7 +108,10 @@ async fn attach(args: &RecordArgs, pid: Pid) -> anyhow::Result<ExitCode> {
 async fn launch(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let command = args.command.first().map(|c| c.to_string_lossy().into_owned()).unwrap_or_default();
     let output = args.output.clone().unwrap_or_else(|| name_for_command(&command));
-    let mut launched = Launched::start(&args.command)?;
+    let mut launched = match Launched::start(&args.command) {
+        Ok(launched) => launched,
+        Err(e) => return Ok(not_begun(&e)),
+    };
     let pid = launched.pid();
     let recorder = match Recorder::start_launched(settings(args, pid, output), &launched) {
         Ok(recorder) => recorder,
@@ -121,11 +124,7 @@ async fn launch(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         // Nothing ran, so nothing was recorded.
         recorder.discard();
         launched.abandon().await;
-        output::say(&e);
-        return Ok(match e {
-            RecordError::Launch { status, .. } => ExitCode::from(status),
-            _ => ExitCode::FAILURE,
-        });
+        return Ok(not_begun(&e));
     }
     tell_start(args, &recorder, pid);
     let recorded = recorder.run_command(args.duration, &mut launched).await;
@@ -141,6 +140,15 @@ async fn launch(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     }
     let status = launched.wait_or_terminate().await?;
     Ok(if recorded.is_ok() { exit_code(status) } else { ExitCode::FAILURE })
+}
+
+/// Says why a command could not begin; gives the status that a shell gives then.
+fn not_begun(e: &RecordError) -> ExitCode {
+    output::say(e);
+    match e {
+        RecordError::Launch { status, .. } => ExitCode::from(*status),
+        _ => ExitCode::FAILURE,
+    }
 }
 
 /// As a shell gives a command's status on: 128 and the signal where one ended it.

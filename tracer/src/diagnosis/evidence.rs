@@ -10,7 +10,11 @@ use crate::units::{DevId, Nanos};
 pub fn of(f: &Facts<'_>, totals: &Totals, cause: Cause) -> Vec<String> {
     let mut out = Vec::new();
     match cause {
-        Cause::Disk | Cause::NetworkStorage | Cause::Checkpoint => storage(f, totals, &mut out),
+        Cause::Checkpoint => {
+            checkpoint(f, &mut out);
+            storage(f, totals, &mut out);
+        }
+        Cause::Disk | Cause::NetworkStorage => storage(f, totals, &mut out),
         Cause::CpuStarved | Cause::CpuThrottled => starved(f, totals, &mut out),
         Cause::Preprocessing => preprocessing(f, &mut out),
         Cause::HostCode => images(f, Role::Feeder, &mut out),
@@ -67,6 +71,16 @@ fn storage(f: &Facts<'_>, totals: &Totals, out: &mut Vec<String>) {
             parts.extend(l.write_bps.map(|n| format!("{:.1} MiB/s written", n as f64 / 1048576.0)));
             out.push(format!("Control group {} limits {} to {}.", l.group, device_name(f, disk), parts.join(", ")));
         }
+    }
+}
+
+fn checkpoint(f: &Facts<'_>, out: &mut Vec<String>) {
+    let mut paths: Vec<&str> = f.at.roles.checkpoints.iter().filter_map(|ix| f.tl.path_of(f.tl.file(*ix)?)).collect();
+    paths.sort_unstable();
+    match paths.as_slice() {
+        [] => {}
+        [one] => out.push(format!("It was written to {one}.")),
+        [first, .., last] => out.push(format!("It was written to {} files, from {first} to {last}.", paths.len())),
     }
 }
 

@@ -13,6 +13,8 @@ pub use facts::Facts;
 pub use verdict::Verdict;
 
 use crate::attribution::{Attribution, Cause, GpuAttribution, Totals};
+use crate::events::GpuState;
+use crate::gpu::is_throttled;
 use crate::recording::Header;
 use crate::timeline::Timeline;
 use crate::units::Nanos;
@@ -20,6 +22,10 @@ use words::{did, percent, seconds, who};
 
 /// Below this idle share the GPU itself is the limit.
 const COMPUTE_BOUND: f64 = 0.10;
+/// From this share of samples with throttled clocks on, a busy GPU is called slowed.
+const HELD_DOWN: f64 = 0.20;
+/// From this mean memory utilization (percent) on, a busy GPU is called bound by its memory.
+const MEMORY_BOUND: f64 = 80.0;
 
 /// The answers of a recording.
 #[derive(Debug)]
@@ -45,8 +51,9 @@ pub fn diagnose(tl: &Timeline, at: &Attribution, header: &Header) -> Diagnosis {
 /// Which bottleneck a cause belongs to.
 pub fn bottleneck_of(cause: Cause) -> Bottleneck {
     match cause {
-        Cause::Disk | Cause::NetworkStorage => Bottleneck::StorageIo,
-        Cause::Memory | Cause::CpuStarved | Cause::CpuThrottled => Bottleneck::CpuStarvation,
+        // Memory that is short is fetched back from a disk.
+        Cause::Disk | Cause::NetworkStorage | Cause::Memory => Bottleneck::StorageIo,
+        Cause::CpuStarved | Cause::CpuThrottled => Bottleneck::CpuStarvation,
         Cause::Preprocessing | Cause::PinMemory | Cause::Ipc => Bottleneck::DataLoading,
         Cause::HostCode | Cause::Sleep | Cause::GpuDriver => Bottleneck::HostCode,
         Cause::Checkpoint => Bottleneck::Checkpoint,
@@ -71,7 +78,31 @@ fn of_gpu(f: &Facts<'_>, g: &GpuAttribution) -> Verdict {
         };
     }
     let subject = format!("{gpu} was");
-    judge(f, &subject, span, g.usage.idle, &g.totals)
+    let mut verdict = judge(f, &subject, span, g.usage.idle, &g.totals);
+    if verdict.bottleneck == Bottleneck::Compute {
+        limits_of_gpu(f, g, &mut verdict);
+    }
+    verdict
+}
+
+/// A busy GPU may still be slower than it could be: its clocks held down, or its memory the limit.
+fn limits_of_gpu(f: &Facts<'_>, g: &GpuAttribution, verdict: &mut Verdict) {
+    let states: Vec<&GpuState> = f.tl.gpu_states.iter().filter(|s| s.gpu == g.gpu.gpu).collect();
+    let throttles: Vec<bool> = states.iter().filter_map(|s| Some(is_throttled(s.throttle_reasons?))).collect();
+    let throttled = throttles.iter().filter(|t| **t).count() as f64 / throttles.len().max(1) as f64;
+    let memory: Vec<f64> = states.iter().filter_map(|s| Some(f64::from(s.memory_utilization?))).collect();
+    let memory = memory.iter().sum::<f64>() / memory.len().max(1) as f64;
+    if throttled >= HELD_DOWN {
+        verdict.bottleneck = Bottleneck::GpuSlowed;
+        verdict.summary.push_str(&format!(" Its clocks were held down for {} of the time.", percent(throttled)));
+        verdict.advice.insert(0, "Mend what holds the clocks down first (power cap, temperature, supply); the state of the GPU below says which.".into());
+    } else if memory >= MEMORY_BOUND {
+        verdict.bottleneck = Bottleneck::GpuMemory;
+        verdict.summary.push_str(&format!(" Its memory was read or written for {memory:.0} % of the time."));
+        verdict
+            .advice
+            .insert(0, "Move less memory: fuse operations, use lower precision, avoid copies between layouts.".into());
+    }
 }
 
 fn over_all(f: &Facts<'_>, at: &Attribution, gpus: &[Verdict]) -> Verdict {

@@ -3,6 +3,7 @@
 use crate::probe::ProbeError;
 use crate::recording::WriteError;
 use std::io;
+use std::path::PathBuf;
 
 /// Why a recording failed.
 #[derive(Debug, thiserror::Error)]
@@ -13,6 +14,14 @@ pub enum RecordError {
     /// The file could not be made or written.
     #[error(transparent)]
     Write(#[from] WriteError),
+    /// Somebody removed the file.
+    #[error(
+        "{path} was removed while it was being recorded to, so there is no recording; record again to another file with -o"
+    )]
+    Gone {
+        /// The file.
+        path: PathBuf,
+    },
     /// Signals could not be caught.
     #[error("cannot catch signals ({0}): start gpustall from an ordinary shell")]
     Signals(io::Error),

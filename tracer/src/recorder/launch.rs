@@ -4,12 +4,13 @@
 use super::RecordError;
 use crate::units::Pid;
 use nix::unistd::{Gid, Uid, User, initgroups, setgid, setuid};
-use std::ffi::{CString, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, ExitStatus};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -35,6 +36,13 @@ impl Launched {
         let name = command.first().map(|c| c.to_string_lossy().into_owned()).unwrap_or_default();
         let failed =
             |e: std::io::Error| RecordError::Launch { command: name.clone(), reason: e.to_string(), status: 1 };
+        // Before anything is attached or an older recording replaced for a name with a typing error.
+        if let Some(program) = command.first()
+            && !is_there(program)
+        {
+            let reason = std::io::Error::from_raw_os_error(libc::ENOENT).to_string();
+            return Err(RecordError::Launch { command: name, reason, status: NOT_FOUND });
+        }
         // Both ends are closed on exec; the gate keeps its own, whatever its number: none that the command expects from
         // whoever called gpustall is taken away.
         let (ours, its) = UnixStream::pair().map_err(failed)?;
@@ -115,6 +123,15 @@ impl Launched {
             }
         }
     }
+}
+
+/// Whether a program can be found, by its path or in PATH. Whether it can be executed shows when it is.
+fn is_there(program: &OsStr) -> bool {
+    if program.as_bytes().contains(&b'/') {
+        return Path::new(program).exists();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).exists())
 }
 
 /// The gate process: waits for the word, becomes the person who called sudo, and then the command. Returns only on failure,

@@ -103,6 +103,8 @@ pub struct Recorder {
     host: host::HostSampler,
     pids: BTreeSet<Pid>,
     started: MonoNs,
+    /// The file was there before and is being replaced.
+    existed: bool,
     events: u64,
     lost: u64,
     notes: Vec<String>,
@@ -161,7 +163,7 @@ impl Recorder {
     fn start_as(settings: Settings, command: String) -> Result<Recorder, RecordError> {
         output::check(&settings.output, settings.overwrite)?;
         let signals = Signals::catch()?;
-        let started = host::clocks();
+        let existed = settings.output.exists();
         let mut options = probe::Options::new(settings.pid);
         options.opens = settings.opens;
         options.sample_hz = settings.sample_hz;
@@ -169,6 +171,8 @@ impl Recorder {
             options.events_ring_bytes = bytes;
         }
         let probe = Probe::attach(&options)?;
+        // What happened before this moment was seen by no program, so the recording begins here.
+        let started = host::clocks();
         let mut notes: Vec<String> = probe
             .status()
             .iter()
@@ -207,6 +211,7 @@ impl Recorder {
             host: host::HostSampler::new(),
             pids,
             started: started.mono,
+            existed,
             events: 0,
             lost: 0,
             notes,
@@ -219,12 +224,14 @@ impl Recorder {
         &self.notes
     }
 
-    /// Gives the recording up and removes its file.
+    /// Gives the recording up and removes its file, unless that was there before.
     pub fn discard(self) {
-        let path = self.settings.output.clone();
+        let (path, existed) = (self.settings.output.clone(), self.existed);
         // Closes the file first.
         drop(self);
-        output::remove(&path);
+        if !existed {
+            output::remove(&path);
+        }
     }
 
     /// Records until `duration` is over, a signal comes or the target ends, and closes the file.
@@ -338,6 +345,9 @@ impl Recorder {
             },
         };
         let written = self.writer.finish(&trailer)?;
+        if !self.settings.output.exists() {
+            return Err(RecordError::Gone { path: self.settings.output });
+        }
         Ok(Finished {
             path: self.settings.output,
             ended,

@@ -217,7 +217,7 @@ fn split(tid: Tid, mut raw: Raw, named: Option<String>, span: (MonoNs, MonoNs), 
     let owner = |t: MonoNs| births.partition_point(|b| *b <= t).saturating_sub(1);
     for i in raw.intervals {
         if let Some(l) = lines.get_mut(owner(i.off)) {
-            push_interval(l, i, bad);
+            push_interval(l, i, span, bad);
         }
     }
     for s in raw.samples {
@@ -238,12 +238,17 @@ fn split(tid: Tid, mut raw: Raw, named: Option<String>, span: (MonoNs, MonoNs), 
     lines
 }
 
-/// Appends an interval, cutting what overlaps its predecessor: a thread cannot be off the CPU twice at once.
-fn push_interval(line: &mut ThreadLine, mut i: Interval, bad: &mut u64) {
+/// Appends an interval, cut to the span and to where its predecessor ends: a thread cannot be off the CPU twice at once.
+fn push_interval(line: &mut ThreadLine, mut i: Interval, span: (MonoNs, MonoNs), bad: &mut u64) {
     if i.on < i.off || i.wake < i.off || i.wake > i.on {
         *bad += 1;
         return;
     }
+    if i.on < span.0 || i.off > span.1 {
+        return;
+    }
+    let inside = |t: MonoNs| t.max(span.0).min(span.1);
+    (i.off, i.wake, i.on) = (inside(i.off), inside(i.wake), inside(i.on));
     if let Some(last) = line.intervals.last()
         && i.off < last.on
     {

@@ -66,3 +66,12 @@ fn an_empty_recording_is_an_empty_timeline() {
     assert_eq!(tl.duration(), Nanos::ZERO);
     assert!(tl.threads.is_empty() && tl.thread_at(Tid(1), MonoNs(9)).is_none());
 }
+
+#[test]
+fn an_interval_that_reaches_out_of_the_span_counts_clipped() {
+    let mut b = TimelineBuilder::new(Pid(1), MonoNs(100));
+    [off(1, 50, 150), off(1, 180, 300), off(1, 10, 20)].into_iter().for_each(|e| b.push(e));
+    let tl = b.finish(Some(MonoNs(200)));
+    let line = &tl.threads[0];
+    assert_eq!((line.alive(), line.off_cpu(), line.running()), (Nanos(100), Nanos(70), Nanos(30)));
+}
