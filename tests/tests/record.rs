@@ -141,20 +141,16 @@ fn a_recording_goes_on_when_nobody_reads_its_messages() {
 fn a_killed_recorder_leaves_a_recording() {
     let (target, folder) = (worker(), Folder::new());
     let mut recording = Recording::start(&mut attach(target.pid(), &folder.file())).unwrap();
-    // Until a second's worth of events has reached the disk.
-    let header = fs::metadata(folder.file()).unwrap().len();
-    let start = Instant::now();
-    while fs::metadata(folder.file()).unwrap().len() == header {
-        assert!(start.elapsed() < Duration::from_secs(20), "nothing is written");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    // At most the last second may be missing.
+    std::thread::sleep(Duration::from_millis(2_500));
     recording.signal(libc::SIGKILL).unwrap();
     let (_, said) = recording.wait().unwrap();
     for part in [&[][..], &["--from", "100ms"]] {
         let json = report(&folder.file(), part).unwrap_or_else(|e| panic!("{e:#}; {said}"));
         assert_eq!(json["recording"]["complete"], false, "{json:#}");
         assert!(json["notes"].to_string().contains("not ended cleanly"), "{}", json["notes"]);
-        assert!((0.1..60.0).contains(&json["recording"]["duration_s"].as_f64().unwrap()), "{}", json["recording"]);
+        let seconds = json["recording"]["duration_s"].as_f64().unwrap();
+        assert!((if part.is_empty() { 1.0..60.0 } else { 0.9..60.0 }).contains(&seconds), "{}", json["recording"]);
     }
 }
 

@@ -261,6 +261,46 @@ fn every_interval_is_recorded_or_counted_as_lost() {
     assert_eq!(t.cost.intervals, recorded + lost);
 }
 
+/// Forks one child whose id lies a multiple of the number of state slots away from the shell's own, says both ids, and waits
+/// for the child.
+const SAME_SLOT: &str = "read go; child=$$; [ $$ -gt 16384 ] && child=$(($$ - 32768)); child=$(($child + 16384))
+    for i in 1 2 3 4 5 6 7 8 9 10; do
+        echo $(($child - 1)) >/proc/sys/kernel/ns_last_pid; sleep 0.02 & wait $!; [ $! = $child ] && break
+    done; echo $! $child";
+
+#[test]
+fn threads_that_share_a_slot_are_told_apart() {
+    // Somebody else may have the id or take it first; then with another shell.
+    let (shell, child, t) = (0..20).find_map(|_| same_slot()).expect("a child with the wanted id");
+    t.assert_whole();
+    let slept: Vec<_> = t.of(child.main_thread()).into_iter().filter(|o| o.syscall == NANOSLEEP).collect();
+    let [slept] = slept.as_slice() else { panic!("{slept:?}") };
+    assert!(slept.on.since(slept.off) >= Nanos::from_millis(20), "{slept:?}");
+    assert_eq!(t.of(child.main_thread())[0].state, SleepState::New);
+    let waits: Vec<_> =
+        t.of(shell.main_thread()).into_iter().filter(|o| o.off <= slept.off && o.on >= slept.on).collect();
+    let [wait] = waits.as_slice() else { panic!("{waits:?}") };
+    assert!(matches!(waker(wait), Some(Waker::Thread { pid, .. }) if pid == child), "{wait:?}");
+    assert!(t.of(shell.main_thread())[0].seeded);
+}
+
+/// A trace of [`SAME_SLOT`] with the ids of the shell and of the child, if it got the wanted one.
+fn same_slot() -> Option<(Pid, Pid, Trace)> {
+    use std::io::{Read, Write};
+    let pipe = std::process::Stdio::piped;
+    let mut shell =
+        std::process::Command::new("sh").args(["-c", SAME_SLOT]).stdin(pipe()).stdout(pipe()).spawn().unwrap();
+    let mut probe = attach(Pid(shell.id()));
+    shell.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let mut said = String::new();
+    shell.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    shell.wait().unwrap();
+    let mut events = Vec::new();
+    let cost = probe.stop(&mut |e| events.push(e));
+    let (got, wanted) = said.trim().split_once(' ').unwrap();
+    (got == wanted).then(|| (Pid(shell.id()), Pid(got.parse().unwrap()), Trace { events, cost }))
+}
+
 #[test]
 fn the_untyped_programs_say_the_same() {
     let mut w = Workload::start(&["pipe", "20"]);

@@ -145,6 +145,20 @@ impl OffCpuFile {
     }
 }
 
+/// The interval that a target thread is in, as the maps keep it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct State {
+    /// The record that it becomes. `off_ns` is 0 while the thread runs.
+    pub record: OffCpuFile,
+    /// Address of the super block that `record.file.dev` and `record.file.magic` were read from; 0 if from none.
+    pub sb: u64,
+}
+
+/// Slots of the array of states, a power of two: the state of a thread is in the slot of its id modulo this number, or else
+/// in a hash map.
+pub const HOMES: u32 = 16_384;
+
 /// One sample of what a running target thread was doing.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]

@@ -10,6 +10,7 @@ mod kernel;
 mod maps;
 mod samples;
 mod sched;
+mod states;
 mod target;
 mod tasks;
 

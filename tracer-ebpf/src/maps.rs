@@ -1,9 +1,9 @@
 //! Maps that several program families use. Sizes here are defaults; user space sets the real ones at load.
 
 use aya_ebpf::macros::map;
-use aya_ebpf::maps::{Array, HashMap, PerCpuArray, RingBuf};
+use aya_ebpf::maps::{Array, PerCpuArray, RingBuf};
 use core::intrinsics::{AtomicOrdering, atomic_xadd};
-use tracer_ebpf::{COUNTERS as SLOTS, Counter, OffCpuFile, TARGET_CHUNK};
+use tracer_ebpf::{COUNTERS as SLOTS, Counter, TARGET_CHUNK};
 
 /// `BPF_F_MMAPABLE` (5.5): user space marks threads by single byte stores.
 const MMAPABLE: u32 = 1 << 10;
@@ -14,10 +14,6 @@ pub const NO_WAKEUP: u64 = 1;
 /// neighbours alone without an atomic *or*, which 5.10 lacks.
 #[map]
 pub static TARGETS: Array<[u8; TARGET_CHUNK]> = Array::with_max_entries(8, MMAPABLE);
-
-/// The interval that each target thread is in, laid out as the record that it becomes. `off_ns` is 0 while it runs.
-#[map]
-pub static STATE: HashMap<u32, OffCpuFile> = HashMap::with_max_entries(16_384, 0);
 
 /// Off-CPU intervals and samples.
 #[map]

@@ -1,6 +1,6 @@
 //! On-CPU samples: what a target thread was doing when the CPU's clock event found it running.
 
-use crate::kernel::{call_file, current_call, file_id, offset, user_register};
+use crate::kernel::{Current, call_file, file_id, offset};
 use crate::maps::{EVENTS, NO_WAKEUP, count};
 use crate::target::is_target;
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
@@ -22,8 +22,10 @@ pub fn cpu_sample(_ctx: PerfEventContext) -> u32 {
         return 0;
     };
     // The saved registers are those of the last entry from user space: the system call, or this very interrupt.
-    let call = current_call();
-    let file = call_file(call);
+    let task = Current::task();
+    let registers = task.registers();
+    let call = registers.call();
+    let file = call_file(task, registers, call);
     // SAFETY: no arguments.
     let (cpu, time_ns) = unsafe { (bpf_get_smp_processor_id() as u16, bpf_ktime_get_ns()) };
     entry.write(CpuSample {
@@ -33,7 +35,7 @@ pub fn cpu_sample(_ctx: PerfEventContext) -> u32 {
         cpu,
         syscall: call.nr,
         time_ns,
-        user_ip: user_register(offset!(regs_ip)),
+        user_ip: registers.read(offset!(regs_ip)),
         file: if file.is_null() { FileId::default() } else { file_id(file) },
     });
     entry.submit(NO_WAKEUP);

@@ -1,21 +1,20 @@
 //! Off-CPU intervals: one record each, written when the thread runs again.
 //!
-//! A thread's [`STATE`] is written from two sides. The switch-out runs on its CPU and writes everything but the waking;
+//! A thread's state is written from two sides. The switch-out runs on its CPU and writes everything but the waking;
 //! the waking runs anywhere, serialised by `task_struct.pi_lock`, and writes `wake_ns`, `waker_*` and `pad`. They may run
 //! at the same time, since a waking can overtake the end of the switch-out by a microsecond; no field has two writers.
 
 use crate::files;
-use crate::kernel::{Access, Direct, Probed, call_file, current, current_call, current_call_number, file_id, offset};
-use crate::maps::{EVENTS, NO_WAKEUP, STATE, count, count_alone};
+use crate::kernel::{Access, Current, Direct, Probed, call_file, offset, update_file_id};
+use crate::maps::{EVENTS, NO_WAKEUP, count_alone};
+use crate::states::{self, find_or_begin};
 use crate::target::is_target;
-use aya_ebpf::bindings::BPF_ANY;
-use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::helpers::generated::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use aya_ebpf::macros::{btf_tracepoint, raw_tracepoint};
 use aya_ebpf::programs::{BtfTracePointContext, RawTracePointContext};
 use tracer_ebpf::{
-    ABSENT, Counter, FLAG_IOWAIT, FLAG_PREEMPTED, FLAG_SEEDED, FLAG_WAKER_INTERRUPT, FLAG_WAKER_KTHREAD, FileId, Kind,
-    NO_SYSCALL, OffCpu, OffCpuFile,
+    ABSENT, Counter, FLAG_IOWAIT, FLAG_PREEMPTED, FLAG_SEEDED, FLAG_WAKER_INTERRUPT, FLAG_WAKER_KTHREAD, Kind,
+    NO_SYSCALL, OffCpu, OffCpuFile, State,
 };
 
 /// `PF_KTHREAD` (`linux/sched.h`).
@@ -81,78 +80,78 @@ fn switch<A: Access>(preempted: bool, prev: *const u8, next: *const u8, state: O
 /// A target thread leaves the CPU. It is still the current task.
 #[inline(always)]
 fn leave<A: Access>(task: *const u8, tid: u32, next_tid: u32, preempted: bool, state: u32, now: u64) {
+    let Some(slot) = find_or_begin(tid) else { return };
     // SAFETY: `task` points at a `task_struct`.
     let (pid, waits) =
         unsafe { (A::read::<u32>(task, offset!(task_tgid)), A::read::<u8>(task, offset!(task_iowait_byte))) };
-    let call = current_call();
+    let task = Current::task();
+    let registers = task.registers();
+    let call = registers.call();
     // A thread can be preempted between announcing its sleep and sleeping: then its state says asleep, but it is not.
     let mut flags = if preempted || state == 0 { FLAG_PREEMPTED } else { 0 };
     if u32::from(waits) & offset!(task_iowait_mask) != 0 {
         flags |= FLAG_IOWAIT;
     }
-    let mut kind = Kind::OffCpu;
-    let mut file = FileId::default();
-    if flags & FLAG_PREEMPTED == 0 {
-        let open = call_file(call);
-        if !open.is_null() {
-            kind = Kind::OffCpuFile;
-            file = file_id(open);
-            files::name_once(open, &file, pid, call.arg0 as u32);
-        } else if state & UNINTERRUPTIBLE != 0 || flags & FLAG_IOWAIT != 0 {
-            files::blocked_path(tid, pid, now, i32::from(call.nr));
-        }
-    }
-    if let Some(slot) = STATE.get_ptr_mut(&tid) {
-        // SAFETY: map values stay in place, and only this program writes these fields.
-        unsafe {
-            if (*slot).off.off_ns != 0 {
-                // It left before and was never seen to return: some kernels do not trace every switch. What the interval
-                // before this one was cannot be told, so it is lost, unless user space only thought that there was one.
-                if (*slot).off.flags & FLAG_SEEDED == 0 {
-                    count_alone(Counter::BadInterval);
-                }
-                (*slot).off.wake_ns = 0;
+    // SAFETY: map values stay in place, and only this program writes these fields.
+    unsafe {
+        let off = &raw mut (*slot).record.off;
+        if (*off).off_ns != 0 {
+            // It left before and was never seen to return: some kernels do not trace every switch. What the interval
+            // before this one was cannot be told, so it is lost, unless user space only thought that there was one.
+            if (*off).flags & FLAG_SEEDED == 0 {
+                count_alone(Counter::BadInterval);
             }
-            (*slot).off.kind = kind as u32;
-            (*slot).off.pid = pid;
-            (*slot).off.flags = flags;
-            (*slot).off.off_ns = now;
-            (*slot).off.arg0 = call.arg0;
-            (*slot).off.next_tid = next_tid;
-            (*slot).off.syscall = call.nr;
-            (*slot).off.state = state as u16;
-            if kind as u32 == Kind::OffCpuFile as u32 {
-                (*slot).file = file;
+            (*off).wake_ns = 0;
+        }
+        let mut kind = Kind::OffCpu;
+        if flags & FLAG_PREEMPTED == 0 {
+            let open = call_file(task, registers, call);
+            if !open.is_null() {
+                kind = Kind::OffCpuFile;
+                update_file_id(open, &raw mut (*slot).record.file, &raw mut (*slot).sb);
+                files::name_once(open, &(*slot).record.file, pid, call.arg0 as u32);
+            } else if state & UNINTERRUPTIBLE != 0 || flags & FLAG_IOWAIT != 0 {
+                files::blocked_path(tid, pid, now, i32::from(call.nr));
             }
         }
-    } else {
-        let first = OffCpuFile {
-            off: OffCpu {
-                kind: kind as u32,
-                tid,
-                pid,
-                flags,
-                off_ns: now,
-                arg0: call.arg0,
-                next_tid,
-                syscall: call.nr,
-                waker_syscall: NO_SYSCALL,
-                state: state as u16,
-                ..OffCpu::default()
-            },
-            file,
-        };
-        keep(&first);
+        (*off).kind = kind as u32;
+        (*off).pid = pid;
+        (*off).flags = flags;
+        (*off).off_ns = now;
+        (*off).arg0 = call.arg0;
+        (*off).next_tid = next_tid;
+        (*off).syscall = call.nr;
+        (*off).state = state as u16;
     }
 }
 
 /// A target thread runs again: its interval is complete.
 #[inline(always)]
 fn resume(tid: u32, prev_tid: u32, now: u64) {
-    let Some(slot) = STATE.get_ptr_mut(&tid) else { return };
+    match states::at_home(tid) {
+        Some(state) => finish(state, prev_tid, now),
+        None => {
+            resume_elsewhere(tid, prev_tid, now);
+        }
+    }
+}
+
+/// The same for a thread whose state is not at home. Its own function, since that is rare.
+#[inline(never)]
+fn resume_elsewhere(tid: u32, prev_tid: u32, now: u64) -> i32 {
+    if let Some(state) = states::elsewhere(tid) {
+        finish(state, prev_tid, now);
+        states::move_home(tid);
+    }
+    0
+}
+
+/// Writes the record.
+#[inline(always)]
+fn finish(state: *mut State, prev_tid: u32, now: u64) {
     // SAFETY: map values stay in place. Nobody else writes to the state of a thread that is being switched in: it cannot
     // be woken before it has slept again.
-    let state = unsafe { &mut *slot };
+    let state = unsafe { &mut (*state).record };
     if state.off.off_ns == 0 {
         return;
     }
@@ -190,57 +189,42 @@ fn waking<A: Access>(task: *const u8) {
     }
     // A thread without a state has not left the CPU since the attach. This waking came before it slept; it is only lost
     // as the early waking of its first interval.
-    let Some(slot) = STATE.get_ptr_mut(&tid) else { return };
-    let who = bpf_get_current_pid_tgid();
-    let task_flags = current::<u32>(offset!(task_flags));
+    let Some(slot) = states::find(tid) else { return };
+    let waker = Current::task();
+    let (waker_tid, waker_pid) = (waker.read::<u32>(offset!(task_pid)), waker.read::<u32>(offset!(task_tgid)));
+    let task_flags = waker.read::<u32>(offset!(task_flags));
     let mut flags = 0;
     let mut syscall = NO_SYSCALL;
     if task_flags & PF_KTHREAD != 0 {
         // The idle task is one too.
         flags |= FLAG_WAKER_KTHREAD;
     } else {
-        syscall = current_call_number();
+        syscall = waker.registers().call_number();
     }
     // User code wakes nobody, so that a waking from there comes from an interrupt, and this one runs on the thread's own
     // stack, which is empty then. (In a page fault a thread might wake one that waits for its memory map: a D state.)
     let from_user = syscall == NO_SYSCALL && task_flags & (PF_KTHREAD | PF_EXITING) == 0;
-    if from_user || who as u32 == 0 || on_interrupt_stack() {
+    if from_user || waker_tid == 0 || on_interrupt_stack(waker) {
         flags |= FLAG_WAKER_INTERRUPT;
     }
     // SAFETY: map values stay in place, and only wakings, one at a time for each thread, write these fields.
     unsafe {
-        (*slot).off.waker_tid = who as u32;
-        (*slot).off.waker_pid = (who >> 32) as u32;
-        (*slot).off.waker_syscall = syscall;
-        (*slot).off.pad = flags;
-        (*slot).off.wake_ns = bpf_ktime_get_ns();
+        let off = &raw mut (*slot).record.off;
+        (*off).waker_tid = waker_tid;
+        (*off).waker_pid = waker_pid;
+        (*off).waker_syscall = syscall;
+        (*off).pad = flags;
+        (*off).wake_ns = bpf_ktime_get_ns();
     }
-}
-
-/// Keeps the state of a thread that has none yet.
-#[inline(always)]
-pub fn keep(state: &OffCpuFile) {
-    if STATE.insert(&state.off.tid, state, u64::from(BPF_ANY)).is_err() {
-        if count(Counter::StateFull) == 0 {
-            warn_full(state.off.tid);
-        }
-    }
-}
-
-/// Says so once for each CPU. Its own function, so that the programs that may call it stay small.
-#[inline(never)]
-fn warn_full(tid: u32) -> i32 {
-    aya_log_ebpf::warn!(&(), "the state map is full: thread {} is not followed, and others may follow", tid);
-    0
 }
 
 /// Whether this program runs in an interrupt, hard or soft, that interrupted the kernel.
 #[inline(always)]
-fn on_interrupt_stack() -> bool {
+fn on_interrupt_stack(task: Current) -> bool {
     if offset!(task_stack) == ABSENT || offset!(thread_size) == ABSENT {
         return false;
     }
-    let stack = low_half(current::<u64>(offset!(task_stack)));
+    let stack = low_half(task.read::<u64>(offset!(task_stack)));
     frame_address().wrapping_sub(stack) >= offset!(thread_size)
 }
 

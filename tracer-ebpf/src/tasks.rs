@@ -3,14 +3,14 @@
 //! All `raw_tracepoint` programs: these events are rare, so the cheaper typed loads would gain nothing.
 
 use crate::kernel::{current_call_number, offset, probe};
-use crate::maps::{NO_WAKEUP, RARE, STATE, count};
-use crate::sched::keep;
+use crate::maps::{NO_WAKEUP, RARE, count};
+use crate::states::{find_or_begin, release};
 use crate::target::{is_target, mark, unmark};
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::helpers::generated::bpf_ktime_get_ns;
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
-use tracer_ebpf::{Counter, FLAG_NEW, FileId, Kind, NO_SYSCALL, OffCpu, OffCpuFile, Task, TaskKind};
+use tracer_ebpf::{Counter, FLAG_NEW, Kind, NO_SYSCALL, OffCpu, Task, TaskKind};
 
 /// Arguments of `sched_process_fork`: `parent, child`. The parent is the current task; the child has not run yet.
 #[raw_tracepoint(tracepoint = "sched_process_fork")]
@@ -30,8 +30,8 @@ pub fn sched_process_fork(ctx: RawTracePointContext) -> i32 {
     }
     // SAFETY: no preconditions.
     let now = unsafe { bpf_ktime_get_ns() };
-    keep(&OffCpuFile {
-        off: OffCpu {
+    if let Some(state) = find_or_begin(tid) {
+        let off = OffCpu {
             kind: Kind::OffCpu as u32,
             tid,
             pid,
@@ -43,9 +43,10 @@ pub fn sched_process_fork(ctx: RawTracePointContext) -> i32 {
             waker_syscall: current_call_number(),
             syscall: NO_SYSCALL,
             ..OffCpu::default()
-        },
-        file: FileId::default(),
-    });
+        };
+        // SAFETY: map values stay in place. The child has not run yet, so that nobody else writes to its state.
+        unsafe { (*state).record.off = off };
+    }
     // The child's name is the parent's until it takes one of its own.
     emit(TaskKind::Fork, tid, pid, parent_tid, now, probe(child, offset!(task_comm)));
     0
@@ -65,7 +66,7 @@ pub fn sched_process_exec(ctx: RawTracePointContext) -> i32 {
         // The main thread's exit has unmarked its id; nobody exits under the old id any more.
         mark(tid);
         unmark(old_tid);
-        let _ = STATE.remove(&old_tid);
+        release(old_tid);
     }
     // SAFETY: no preconditions.
     let now = unsafe { bpf_ktime_get_ns() };
@@ -83,7 +84,7 @@ pub fn sched_process_exit(ctx: RawTracePointContext) -> i32 {
         return 0;
     }
     unmark(tid);
-    let _ = STATE.remove(&tid);
+    release(tid);
     // SAFETY: no preconditions.
     let now = unsafe { bpf_ktime_get_ns() };
     let pid = probe(task, offset!(task_tgid));

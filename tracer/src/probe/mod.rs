@@ -22,8 +22,8 @@ pub use error::ProbeError;
 pub use offsets::{OffsetError, resolve};
 
 use crate::events::{Event, LossKind, TaskEvent};
-use crate::units::{MonoNs, Nanos, Pid};
-use aya::maps::{HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
+use crate::units::{MonoNs, Nanos, Pid, Tid};
+use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
 use aya::{Ebpf, Pod};
 use aya_log::EbpfLogger;
 use losses::Losses;
@@ -33,7 +33,7 @@ use samples::Images;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use targets::TargetMap;
-use tracer_ebpf::{Counter, FLAG_PENDING, OffCpuFile};
+use tracer_ebpf::{Counter, FLAG_PENDING, HOMES, State};
 
 /// How file opens are seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,10 +103,10 @@ pub struct Cost {
 /// How often losses are looked for: it copies a few hundred bytes for every CPU.
 const LOSS_PERIOD: Nanos = Nanos::from_millis(100);
 
-/// [`OffCpuFile`] as aya takes it.
+/// [`State`] as aya takes it.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
-struct RawState(OffCpuFile);
+struct RawState(State);
 // SAFETY: a `repr(C)` structure of integers without padding.
 unsafe impl Pod for RawState {}
 
@@ -116,7 +116,9 @@ pub struct Probe {
     ebpf: Option<Ebpf>,
     events: RingBuf<MapData>,
     rare: RingBuf<MapData>,
-    state: HashMap<MapData, u32, RawState>,
+    /// States of threads that own their slot, and of the others.
+    states: Array<MapData, RawState>,
+    others: HashMap<MapData, u32, RawState>,
     targets: TargetMap,
     losses: Losses,
     losses_read: MonoNs,
@@ -151,7 +153,8 @@ impl Probe {
         let mut probe = Probe {
             events: take(&mut loaded.ebpf, "EVENTS")?,
             rare: take(&mut loaded.ebpf, "RARE")?,
-            state: take(&mut loaded.ebpf, "STATE")?,
+            states: take(&mut loaded.ebpf, "STATES")?,
+            others: take(&mut loaded.ebpf, "OTHERS")?,
             targets: map_targets(&loaded.ebpf, loaded.target_bytes)?,
             losses: Losses::new(take::<PerCpuArray<_, _>>(&mut loaded.ebpf, "COUNTERS")?),
             losses_read: now(),
@@ -168,7 +171,7 @@ impl Probe {
         // Only now: the fork program must already follow those that are marked.
         let found = seed::mark_tree(&probe.targets, options.pid);
         probe.losses.add(LossKind::TidOutOfRange, found.out_of_range);
-        seed::seed_waits(&mut probe.state, &found.threads).map_err(setup)?;
+        seed::seed_waits(&mut probe.others, &found.threads).map_err(setup)?;
         if !probe.target_alive() || found.threads.is_empty() {
             return Err(ProbeError::Died(options.pid));
         }
@@ -261,8 +264,8 @@ impl Probe {
     /// Intervals that have not ended, closed at `time`.
     fn pending(&self, time: MonoNs) -> Vec<crate::events::OffCpu> {
         let mut intervals = Vec::new();
-        for entry in self.state.iter() {
-            let Ok((_, RawState(mut state))) = entry else { continue };
+        for tid in self.targets.iter() {
+            let Some(State { record: mut state, .. }) = self.state_of(tid) else { continue };
             if state.off.off_ns == 0 {
                 continue;
             }
@@ -273,6 +276,15 @@ impl Probe {
             }
         }
         intervals
+    }
+
+    /// The state of a thread. One in the hash map does not count where the thread owns its slot: it is a wait that was
+    /// written there when the kernel already knew better.
+    fn state_of(&self, tid: Tid) -> Option<State> {
+        match self.states.get(&(tid.0 % HOMES), 0) {
+            Ok(RawState(state)) if state.record.off.tid == tid.0 => Some(state),
+            _ => self.others.get(&tid.0, 0).ok().map(|RawState(state)| state),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::{ffi::CString, fs, path::Path};
-use tracer_ebpf::{FLAG_SEEDED, FileId, Kind, NO_SYSCALL, OffCpu, OffCpuFile, POLL, PPOLL, waits_on_fd};
+use tracer_ebpf::{FLAG_SEEDED, FileId, Kind, NO_SYSCALL, OffCpu, OffCpuFile, POLL, PPOLL, State, waits_on_fd};
 
 /// `BPF_NOEXIST`: never overwrite what the kernel has written meanwhile.
 const NO_EXIST: u64 = 1;
@@ -96,7 +96,7 @@ fn descendants(root: Pid, parents: &HashMap<Pid, Pid>, own: Pid) -> Vec<Pid> {
 pub fn seed_waits(state: &mut BpfHashMap<MapData, u32, RawState>, threads: &[TaskEvent]) -> Result<(), MapError> {
     for t in threads {
         let Some(wait) = wait(t.pid, t.tid) else { continue };
-        match state.insert(t.tid.0, RawState(wait), NO_EXIST) {
+        match state.insert(t.tid.0, RawState(State { record: wait, sb: 0 }), NO_EXIST) {
             Ok(()) => {}
             Err(MapError::SyscallError(e)) if e.io_error.raw_os_error() == Some(libc::EEXIST) => {}
             Err(e) => return Err(e),
