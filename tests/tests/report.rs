@@ -72,7 +72,8 @@ fn what_is_no_recording_is_refused_in_one_sentence() {
         ),
         (write("short", b"g"), "not a gpustall recording"),
         (folder.path().to_owned(), "folder"),
-        (PathBuf::from("/dev/null"), "empty"),
+        (PathBuf::from("/dev/null"), "no ordinary file"),
+        (PathBuf::from("/dev/zero"), "no ordinary file"),
     ];
     for (path, why) in cases {
         for more in [&[][..], &["--json"]] {
