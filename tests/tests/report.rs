@@ -72,7 +72,8 @@ fn what_is_no_recording_is_refused_in_one_sentence() {
         ),
         (write("short", b"g"), "not a gpustall recording"),
         (folder.path().to_owned(), "folder"),
-        (PathBuf::from("/dev/null"), "empty"),
+        (PathBuf::from("/dev/null"), "no ordinary file"),
+        (PathBuf::from("/dev/zero"), "no ordinary file"),
     ];
     for (path, why) in cases {
         for more in [&[][..], &["--json"]] {
@@ -250,19 +251,27 @@ fn a_part_of_the_recording_can_be_asked_for() {
     assert!((length(&["--to", "0.25"]) - 0.25).abs() < 1e-6);
     assert!((length(&["--to", "10m"]) - whole_s).abs() < 1e-6);
     let shown = format!("{:.1}", (whole_s * 10.0).floor() / 10.0);
-    let refused = [
-        (&["--from", "500ms", "--to", "200ms"][..], "500"),
-        (&["--from", "300ms", "--to", "300ms"], "300"),
-        (&["--from", "1h"], "3600"),
-        (&["--from", "1h", "--to", "2h"], "3600"),
-    ];
-    for (part, word) in refused {
+    let start = shown.trim_end_matches(|c: char| c != '.');
+    for part in [&["--from", "1h"][..], &["--from", "1h", "--to", "2h"], &["--from", "1e15"]] {
         let said = one_sentence(&text(recorded(), part), 1).unwrap();
-        let start = shown.trim_end_matches(|c: char| c != '.');
-        assert!(said.contains(word) && said.contains(&format!("is {start}")), "{said} (it is {whole_s} s long)");
+        assert!(said.contains(&format!("is {start}")), "{said} (it is {whole_s} s long)");
     }
-    for wrong in [["--from", "soon"], ["--to", "-1"], ["--to", ""]] {
-        one_sentence(&text(recorded(), &wrong), 2).unwrap();
+    let wrong = [
+        (&["--from", "500ms", "--to", "200ms"][..], "--from (500 ms) is after --to (200 ms)"),
+        (&["--from", "300ms", "--to", "300ms"], "the same"),
+        (&["--to", "0"], "--to"),
+        (&["--from", "soon"], "write it like 60s"),
+        (&["--from", "-1"], "write it like 60s"),
+        (&["--to", "-1.5"], "write it like 60s"),
+        (&["--to", ""], "--to"),
+    ];
+    for (part, word) in wrong {
+        let said = one_sentence(&text(recorded(), part), 2).unwrap();
+        assert!(said.contains(word) && !said.contains("tip:"), "{said}");
+    }
+    for command in ["record", "demo"] {
+        let said = one_sentence(&run([command, "--duration", "-3"]).unwrap(), 2).unwrap();
+        assert!(said.contains("write it like 60s") && !said.contains("tip:"), "{said}");
     }
 }
 

@@ -18,8 +18,12 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    // A negative number is a wrong value, and told as one; else it would be taken for an option.
+    #[command(allow_negative_numbers = true)]
     Record(Box<cli::record::RecordArgs>),
+    #[command(allow_negative_numbers = true)]
     Report(cli::report::ReportArgs),
+    #[command(allow_negative_numbers = true)]
     Demo(cli::demo::DemoArgs),
     Doctor(cli::doctor::DoctorArgs),
     /// A role in the demo's workload

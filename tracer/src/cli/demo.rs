@@ -35,14 +35,14 @@ pub struct DemoArgs {
     /// The library that stands in for NVML; libstandin_nvml.so beside the executable by default
     #[arg(long, value_name = "PATH", requires = "nvml")]
     pub nvml_lib: Option<PathBuf>,
-    /// Keep the recording in this file
+    /// Keep the recording in this file; with --keep-busy BUSY, gpustall report FILE --gpu-trace BUSY reads it again
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Keep what the workload itself measured in this file
-    #[arg(long, value_name = "FILE", hide = true)]
+    /// Keep what the workload itself measured in this file, to judge the report by
+    #[arg(long, value_name = "TRUTH")]
     pub keep_truth: Option<PathBuf>,
-    /// Keep the exact busy times of the simulated GPU in this file
-    #[arg(long, value_name = "FILE", hide = true)]
+    /// Keep the exact busy times of the simulated GPU in this file, for --gpu-trace
+    #[arg(long, value_name = "BUSY")]
     pub keep_busy: Option<PathBuf>,
 }
 

@@ -35,7 +35,14 @@ pub fn run(args: ReportArgs) -> anyhow::Result<ExitCode> {
     let nanos = |d: Duration| Nanos(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
     let options =
         Options { from: args.from.map(nanos), to: args.to.map(nanos), gpu_trace: args.gpu_trace, simulated: false };
-    let report = of_file(&args.file, &options)?;
+    let report = match of_file(&args.file, &options) {
+        Ok(report) => report,
+        Err(e) if e.is_wrong_usage() => {
+            output::say(&e);
+            return Ok(ExitCode::from(2));
+        }
+        Err(e) => return Err(e.into()),
+    };
     output::print(&report, args.json).context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)
 }

@@ -12,6 +12,8 @@ use aya::maps::HashMap;
 use aya::programs::trace_point::TracePointLinkId;
 use aya::programs::{FEntry, FExit, ProgramError, TracePoint};
 use aya::{Btf, Ebpf, Pod};
+use std::io;
+use std::path::Path;
 
 /// Length of a burst.
 const BURST: Nanos = Nanos::from_millis(1_000);
@@ -20,6 +22,12 @@ const CYCLE: Nanos = Nanos::from_millis(10_000);
 
 /// The kernel's function behind `open`, `openat` and `openat2` (`fs/open.c`, 5.6).
 const FUNCTION: &str = "do_sys_openat2";
+
+/// What a person reads about the probe, whichever way it takes.
+const NAME: &str = "file opens";
+
+/// Where the loader looks for tracefs.
+const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// Program and tracepoint of each end of a call. The ends come first: an open that is kept must also be forgotten.
 const CALLS: [(&str, &str); 6] = [
@@ -68,7 +76,7 @@ impl Opens {
         }
         match attach_function(&mut loaded.ebpf, &loaded.btf) {
             Ok(()) => {
-                let status = ProbeStatus { name: FUNCTION, failure: None };
+                let status = ProbeStatus { name: NAME, failure: None };
                 return (Opens { method: Method::Function }, vec![status]);
             }
             Err(error) => explain(FUNCTION, &error),
@@ -80,7 +88,7 @@ impl Opens {
                 (Method::None, Some(advice(&error)))
             }
         };
-        (Opens { method }, vec![ProbeStatus { name: "sys_enter_openat", failure }])
+        (Opens { method }, vec![ProbeStatus { name: NAME, failure }])
     }
 
     /// How opens are recorded in fact: `all`, `sampled` or `off`.
@@ -183,9 +191,59 @@ fn forget_unfinished(ebpf: &mut Ebpf) {
 
 /// What to do about a refusal.
 fn advice(error: &ProgramError) -> String {
-    if matches!(error, ProgramError::TracePointError(_)) && !std::path::Path::new("/sys/kernel/tracing/events").exists()
-    {
-        return "tracefs is not mounted; run `mount -t tracefs nodev /sys/kernel/tracing` to record file opens".into();
+    // Tracefs that is not found is an error of reading, a file in it that cannot be read one of the tracepoint.
+    if !matches!(error, ProgramError::TracePointError(_) | ProgramError::IOError(_)) {
+        return short(error);
     }
-    short(error)
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let point = tracefs(&mounts);
+    let events = point.map(|p| Path::new(p).join("events").read_dir().map(drop));
+    obstacle(point, events).unwrap_or_else(|| short(error))
+}
+
+/// Where tracefs is mounted, out of `/proc/self/mounts`.
+fn tracefs(mounts: &str) -> Option<&'static str> {
+    let mounted = |place: &&str| {
+        mounts.lines().any(|line| {
+            let mut fields = line.split(' ').skip(1);
+            fields.next() == Some(place) && fields.next() == Some("tracefs")
+        })
+    };
+    TRACEFS.into_iter().find(mounted)
+}
+
+/// What is wrong with a tracefs at `point` whose `events` were read with this result; `None` if nothing is.
+fn obstacle(point: Option<&str>, events: Option<io::Result<()>>) -> Option<String> {
+    const REST: &str = "opens that block are recorded all the same";
+    match (point, events) {
+        (Some(point), Some(Err(e))) if e.kind() == io::ErrorKind::PermissionDenied => {
+            Some(format!("tracefs at {point} is not readable for this user; run gpustall as root ({REST})"))
+        }
+        (Some(_), _) => None,
+        (None, _) => {
+            Some(format!("tracefs is not mounted; mount it with `mount -t tracefs nodev /sys/kernel/tracing` ({REST})"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_tracefs_where_it_is_looked_for_counts() {
+        assert_eq!(tracefs("sysfs /sys sysfs rw 0 0\nnodev /sys/kernel/tracing tracefs rw 0 0\n"), Some(TRACEFS[0]));
+        assert_eq!(tracefs("t /sys/kernel/debug/tracing tracefs rw 0 0\n"), Some(TRACEFS[1]));
+        assert_eq!(tracefs("t /mnt tracefs rw 0 0\ntracefs /sys/kernel/tracing tmpfs rw 0 0\n"), None);
+    }
+
+    #[test]
+    fn not_mounted_and_not_readable_have_advice_of_their_own() {
+        let denied = || Some(Err(io::ErrorKind::PermissionDenied.into()));
+        assert!(obstacle(None, None).is_some_and(|text| text.starts_with("tracefs is not mounted; mount it with")));
+        let unreadable = obstacle(Some(TRACEFS[0]), denied());
+        assert!(unreadable.is_some_and(|text| text.contains("not readable for this user; run gpustall as root")));
+        // The kernel lacks the tracepoint: the error itself says so.
+        assert_eq!(obstacle(Some(TRACEFS[0]), Some(Ok(()))), None);
+    }
 }

@@ -152,6 +152,12 @@ pub enum ReadError {
         /// The folder.
         path: PathBuf,
     },
+    /// The path names a pipe, a socket or a device.
+    #[error("cannot read {path}: it is no ordinary file; name a file that gpustall record made")]
+    NotAFile {
+        /// What it names.
+        path: PathBuf,
+    },
     /// The system failed to read it.
     #[error("cannot read {path} ({reason}): copy it to another disk and try again")]
     Read {

@@ -36,8 +36,15 @@ impl std::fmt::Debug for Reader {
 impl Reader {
     /// Opens a recording and reads its header.
     pub fn open(path: &Path) -> Result<Reader, ReadError> {
+        // Before it is opened: opening a pipe waits for somebody to write to it, and a device may have no end.
+        let kind = path.metadata().map_err(|e| ReadError::reading(path, &e))?.file_type();
+        if kind.is_dir() {
+            return Err(ReadError::IsFolder { path: path.to_owned() });
+        }
+        if !kind.is_file() {
+            return Err(ReadError::NotAFile { path: path.to_owned() });
+        }
         let file = File::open(path).map_err(|e| ReadError::reading(path, &e))?;
-        // Opening a folder succeeds; only reading it fails.
         Reader::over(Box::new(file), path)
     }
 
@@ -63,13 +70,13 @@ impl Reader {
             return Err(newer(version));
         }
         scanner.advance(PROLOGUE_LEN);
-        let block = scanner.next_block();
-        // With a damaged prologue, a header block right behind it is proof enough.
         let block = match prologue {
-            Prologue::Foreign if scanner.skipped_bytes() > 0 || block.is_none() => {
-                return Err(ReadError::Foreign { path: path.to_owned() });
+            // With a damaged prologue, a header block right behind it is proof enough. Looking any further would read a
+            // foreign file, which may be huge, to its end.
+            Prologue::Foreign => {
+                scanner.next_block_within(0).ok_or_else(|| ReadError::Foreign { path: path.to_owned() })?
             }
-            _ => block.ok_or_else(damaged)?,
+            _ => scanner.next_block().ok_or_else(damaged)?,
         };
         if block.family != Family::Header.code() {
             return Err(damaged());
@@ -183,5 +190,46 @@ impl Reader {
             self.damage.bytes_after_end = self.scanner.count_rest();
         }
         self.damage.read_error = self.scanner.error().map(ToString::to_string);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// Bytes without end, and how many of them were read.
+    struct Endless(Arc<AtomicU64>);
+
+    impl Read for Endless {
+        fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+            buf.fill(0);
+            self.0.fetch_add(buf.len() as u64, Ordering::Relaxed);
+            Ok(buf.len())
+        }
+    }
+
+    #[test]
+    fn a_foreign_file_is_refused_without_reading_it_all() {
+        let read = Arc::default();
+        let error = Reader::over(Box::new(Endless(Arc::clone(&read))), Path::new("test.gpustall")).unwrap_err();
+        assert_eq!(error, ReadError::Foreign { path: "test.gpustall".into() });
+        let read = read.load(Ordering::Relaxed);
+        assert!(read <= 1 << 20, "{read} bytes were read");
+    }
+
+    #[test]
+    fn pipes_and_devices_are_refused_unopened() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        // Opened, the pipe would wait for a writer that never comes, and the device has no end.
+        for path in [pipe.as_path(), Path::new("/dev/zero")] {
+            assert_eq!(Reader::open(path).unwrap_err(), ReadError::NotAFile { path: path.to_owned() });
+        }
+        let error = Reader::open(folder.path()).unwrap_err();
+        assert_eq!(error, ReadError::IsFolder { path: folder.path().to_owned() });
     }
 }

@@ -60,8 +60,13 @@ impl Scanner {
 
     /// The next whole block with a right checksum; `None` at the end of the stream.
     pub(super) fn next_block(&mut self) -> Option<BlockHeader> {
+        self.next_block_within(u64::MAX)
+    }
+
+    /// The same, if no more than `most` bytes that belong to no block precede it; else `None`, in bounded time.
+    pub(super) fn next_block_within(&mut self, most: u64) -> Option<BlockHeader> {
         self.pos += std::mem::take(&mut self.current);
-        loop {
+        while self.run <= most {
             if !self.fill(HEADER_LEN) {
                 self.skip(self.buf.len() - self.pos);
                 return None;
@@ -89,6 +94,7 @@ impl Scanner {
             self.skipped += std::mem::take(&mut self.run);
             return Some(header);
         }
+        None
     }
 
     /// Payload of the block that was given last.

@@ -152,8 +152,8 @@ pub(super) fn disk_bound() -> Report {
             HotImage { role: "worker".into(), image: "read".into(), share: 0.4, samples: 400 },
         ],
         overhead: Overhead {
-            recorder_cpu_s: 0.31,
-            recorder_peak_rss: 40 << 20,
+            recorder_cpu_s: Some(0.31),
+            recorder_peak_rss: Some(40 << 20),
             recording_bytes: 1 << 20,
             intervals: 96_000,
             bytes_per_interval: 10.9,

@@ -31,22 +31,35 @@ pub enum ReportError {
     /// The GPU trace cannot be used.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// The part asked for is not in the recording.
-    #[error(
-        "there is nothing between {from} and {to} in this recording: it is {length} long; give times inside it with --from and --to"
-    )]
-    NoSuchPart {
+    /// The part asked for ends before it begins.
+    #[error("--from ({from}) is {} --to ({to}): give an earlier --from or a later --to", if .from > .to { "after" } else { "the same as" })]
+    Backwards {
         /// Start asked for.
         from: Nanos,
         /// End asked for.
         to: Nanos,
+    },
+    /// Nothing is asked for: a part that ends where the recording starts.
+    #[error("there is nothing before --to 0: give a later --to")]
+    NothingBefore,
+    /// The part asked for begins where the recording has ended.
+    #[error("--from is after the end of this recording: it is {length} long; give a time inside it")]
+    PastEnd {
         /// Length of the recording.
         length: Nanos,
     },
 }
 
+impl ReportError {
+    /// Whether the arguments are wrong, whatever the recording holds.
+    pub fn is_wrong_usage(&self) -> bool {
+        matches!(self, ReportError::Backwards { .. } | ReportError::NothingBefore)
+    }
+}
+
 /// Makes the report of a recording.
 pub fn of_file(path: &Path, options: &Options) -> Result<Report, ReportError> {
+    check_part(options.from, options.to)?;
     let mut reader = Reader::open(path)?;
     let header = reader.header().clone();
     let start = header.started.mono;
@@ -56,12 +69,8 @@ pub fn of_file(path: &Path, options: &Options) -> Result<Report, ReportError> {
     };
     let loaded = timeline::load(&mut reader, part);
     let tl = &loaded.timeline;
-    if let Some((from, to)) = part
-        && (from >= loaded.end || from >= to)
-    {
-        let length = loaded.end.since(start);
-        let to = options.to.unwrap_or(length);
-        return Err(ReportError::NoSuchPart { from: from.since(start), to, length });
+    if part.is_some_and(|(from, _)| from >= loaded.end) {
+        return Err(ReportError::PastEnd { length: loaded.end.since(start) });
     }
     let activity = activity(tl, options)?;
     let mut notes = Vec::new();
@@ -81,6 +90,15 @@ pub fn of_file(path: &Path, options: &Options) -> Result<Report, ReportError> {
         diagnosis: &diagnosis,
         notes: notes_of(&header, notes),
     }))
+}
+
+/// Whether there can be anything in this part of a recording.
+fn check_part(from: Option<Nanos>, to: Option<Nanos>) -> Result<(), ReportError> {
+    match (from, to) {
+        (Some(from), Some(to)) if from >= to => Err(ReportError::Backwards { from, to }),
+        (_, Some(Nanos::ZERO)) => Err(ReportError::NothingBefore),
+        _ => Ok(()),
+    }
 }
 
 fn activity(tl: &Timeline, options: &Options) -> Result<Vec<GpuActivity>, TraceError> {
@@ -103,4 +121,20 @@ fn notes_of(header: &Header, mut notes: Vec<String>) -> Vec<String> {
         notes.push("On-CPU samples were off: what running threads did is known by their role only.".into());
     }
     notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_must_begin_before_it_ends() {
+        let said = |from, to| check_part(Some(Nanos::from_millis(from)), Some(Nanos::from_millis(to)));
+        let text = said(5_000, 2_000).unwrap_err().to_string();
+        assert!(text.starts_with("--from (5.0 s) is after --to (2.0 s)"), "{text}");
+        assert!(said(300, 300).unwrap_err().to_string().contains("the same as"));
+        assert!(said(200, 300).is_ok());
+        assert!(check_part(None, Some(Nanos::ZERO)).is_err_and(|e| e.is_wrong_usage()));
+        assert!(check_part(Some(Nanos::ZERO), None).is_ok());
+    }
 }

@@ -299,10 +299,10 @@ pub struct HotImage {
 /// What recording cost and lost.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Overhead {
-    /// CPU time of the recorder, seconds.
-    pub recorder_cpu_s: f64,
-    /// Peak resident memory of the recorder, bytes.
-    pub recorder_peak_rss: u64,
+    /// CPU time of the recorder, seconds; `None` if the recording was not closed, since its last block tells it.
+    pub recorder_cpu_s: Option<f64>,
+    /// Peak resident memory of the recorder, bytes; `None` likewise.
+    pub recorder_peak_rss: Option<u64>,
     /// Size of the recording, bytes.
     pub recording_bytes: u64,
     /// Off-CPU intervals in it.

@@ -10,8 +10,8 @@ pub fn overhead(timeline: &Timeline, cost: Option<&Cost>, recording_bytes: u64) 
     let intervals: u64 = timeline.threads.iter().map(|t| t.intervals.len() as u64).sum();
     let program = |p: &crate::recording::ProgramCost| (p.name.clone(), p.time_ns as f64 / p.runs as f64);
     Overhead {
-        recorder_cpu_s: cost.map_or(0.0, |c| c.recorder_cpu_s),
-        recorder_peak_rss: cost.map_or(0, |c| c.recorder_peak_rss),
+        recorder_cpu_s: cost.map(|c| c.recorder_cpu_s),
+        recorder_peak_rss: cost.map(|c| c.recorder_peak_rss),
         recording_bytes,
         intervals,
         bytes_per_interval: if intervals == 0 { 0.0 } else { recording_bytes as f64 / intervals as f64 },
@@ -52,9 +52,12 @@ mod tests {
             ..Cost::default()
         };
         let o = overhead(&timeline, Some(&cost), 30);
-        assert_eq!((o.intervals, o.bytes_per_interval, o.recorder_cpu_s), (2, 15.0, 0.5));
+        assert_eq!((o.intervals, o.bytes_per_interval, o.recorder_cpu_s), (2, 15.0, Some(0.5)));
         assert_eq!(o.lost, [("cpu_sample".to_owned(), 7)].into());
         assert_eq!(o.program_ns, [("sched_switch".to_owned(), 300.0)].into());
-        assert_eq!(overhead(&super::super::fixtures::timeline([]), None, 0).bytes_per_interval, 0.0);
+        assert_eq!(o.recorder_peak_rss, Some(1 << 20));
+        let unknown = overhead(&super::super::fixtures::timeline([]), None, 0);
+        assert_eq!(unknown.bytes_per_interval, 0.0);
+        assert_eq!((unknown.recorder_cpu_s, unknown.recorder_peak_rss), (None, None));
     }
 }

@@ -322,8 +322,8 @@ fn any_tail() -> impl Strategy<Value = (Vec<Competitor>, Vec<HotImage>, Overhead
         .prop_map(|(role, image, share, samples)| HotImage { role, image, share, samples });
     let cost = (any_number(), any_number(), prop::array::uniform3(any_count()), any_text(), any_number()).prop_map(
         |(cpu, per_interval, n, name, ns)| Overhead {
-            recorder_cpu_s: cpu,
-            recorder_peak_rss: n[0],
+            recorder_cpu_s: Some(cpu),
+            recorder_peak_rss: Some(n[0]).filter(|rss| rss % 2 == 0),
             recording_bytes: n[1],
             intervals: n[2],
             bytes_per_interval: per_interval,
