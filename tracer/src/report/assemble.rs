@@ -231,7 +231,7 @@ fn notes(p: &Parts<'_>) -> Vec<String> {
     out.extend(p.damage.sentences());
     for probe in &p.header.probes {
         if let Some(failure) = &probe.failure {
-            out.push(format!("{} was not recorded: {failure}", probe.name));
+            out.push(format!("The probe on {} was not attached: {failure}", probe.name));
         }
     }
     out.extend(losses(p.timeline));
