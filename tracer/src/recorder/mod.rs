@@ -176,7 +176,7 @@ impl Recorder {
         let mut notes: Vec<String> = probe
             .status()
             .iter()
-            .filter_map(|s| Some(format!("{} is not recorded: {}", s.name, s.failure.as_ref()?)))
+            .filter_map(|s| Some(format!("the probe on {} is not attached: {}", s.name, s.failure.as_ref()?)))
             .collect();
         let (gpu, gpu_note) = open_gpu(&settings);
         notes.extend(gpu_note.clone());
