@@ -143,7 +143,9 @@ fn edges(timeline: &Timeline) -> Edges {
         // Wakers repeat in runs; look each run up once.
         let mut run: Option<(crate::units::Tid, Option<ThreadIx>)> = None;
         for i in &line.intervals {
-            if i.wake_kind != WakeKind::Thread || i.waker_pid == Pid(0) {
+            // A child's end wakes who waits for it: that is no delivery.
+            let waits_for_child = calls::kind(i.syscall) == CallKind::WaitChild;
+            if i.wake_kind != WakeKind::Thread || i.waker_pid == Pid(0) || waits_for_child {
                 continue;
             }
             let from = match run {
@@ -193,6 +195,9 @@ fn feeder_process(timeline: &Timeline, gpu_pids: &[Pid]) -> Pid {
             .threads
             .iter()
             .filter(|t| t.is_main() && t.tid != main.tid && parent_pid(timeline, t) == Some(pid))
+            // A script that runs one short command after the other is no launcher: following it, wait by wait, explains
+            // more than any of its commands.
+            .filter(|t| t.alive().share_of(main.alive()) >= 0.5)
             .max_by_key(|t| (t.alive(), t.running()));
         match child {
             Some(child) => pid = child.pid,

@@ -28,11 +28,11 @@ impl Running {
     pub fn by_role(roles: &Roles, ix: ThreadIx) -> Cause {
         match roles.of(ix) {
             Role::Feeder if roles.feeder_loads_data => Cause::Preprocessing,
-            Role::Feeder | Role::Helper => Cause::HostCode,
+            // A command that the training process runs and waits for is its own code, too.
+            Role::Feeder | Role::Helper | Role::Other => Cause::HostCode,
             Role::Worker => Cause::Preprocessing,
             Role::PinMemory => Cause::PinMemory,
             Role::Ipc => Cause::Ipc,
-            Role::Other => Cause::OtherProcess,
         }
     }
 

@@ -311,3 +311,23 @@ fn each_gpu_is_explained_by_the_process_that_is_on_it() {
     assert_eq!(a.gpus[1].totals.of(Cause::HostCode), Nanos::from_millis(90));
     assert!([2, 3].iter().all(|t| a.roles.of(tl.thread_at(Tid(*t), ms(1)).unwrap()) == Role::Feeder));
 }
+
+#[test]
+fn a_script_of_short_commands_is_followed_itself() {
+    const WAIT: Syscall = Syscall(61);
+    const NANOSLEEP: Syscall = Syscall(230);
+    // The script (1) waits 0..50 for one command (2) and 50..100 for the next (3); both sleep.
+    let mut events = Vec::new();
+    for (tid, from) in [(2, 0), (3, 50)] {
+        let task = |time, what| {
+            Event::Task(TaskEvent { time: ms(time), tid: Tid(tid), pid: Pid(tid), what, comm: "sleep".into() })
+        };
+        events.push(task(from, TaskWhat::Forked { parent: Tid(1) }));
+        events.push(Event::OffCpu(off(tid, tid, from + 2, from + 48, from + 48, NANOSLEEP)));
+        events.push(task(from + 49, TaskWhat::Exited));
+        events.push(Event::OffCpu(off(1, 1, from + 1, from + 49, from + 49, WAIT).woken_by(tid, tid)));
+    }
+    let (_, a) = attribution(events, &[(0, 5), (95, 100)], 100);
+    assert!(a.totals.of(Cause::Sleep) > Nanos::from_millis(80), "{:?}", a.totals.causes);
+    assert_eq!(a.totals.of(Cause::Unknown), Nanos::ZERO);
+}
