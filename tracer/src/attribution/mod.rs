@@ -61,14 +61,16 @@ pub struct Attribution {
 pub fn attribute(tl: &Timeline, mounts: &[Mount], activity: Vec<GpuActivity>) -> Attribution {
     let of_target = |pid: &Pid| tl.threads.iter().any(|t| t.pid == *pid);
     let all_pids: Vec<Pid> = tl.gpu_processes.iter().map(|p| p.pid).filter(of_target).collect();
-    let mut roles = roles::assign(tl, &all_pids);
+    let overall = roles::assign(tl, &all_pids);
+    let mut roles = overall.clone();
     let around = Surroundings::new(tl, mounts);
     let mut gpus = Vec::new();
     let mut all = Totals::default();
     for gpu in activity {
         let on_it = tl.gpu_processes.iter().filter(|p| p.gpu == gpu.gpu);
         let pids: Vec<Pid> = on_it.map(|p| p.pid).filter(of_target).collect();
-        let own = roles::assign(tl, if pids.is_empty() { &all_pids } else { &pids });
+        // Roles take a pass over all intervals: only a GPU with processes of its own needs another one.
+        let own = if pids.is_empty() || pids == all_pids { overall.clone() } else { roles::assign(tl, &pids) };
         let walker = walk::Walker::new(tl, &own, &around);
         let mut totals = Totals::default();
         let usage = gaps::explain(tl, &own, &walker, &gpu, &mut |gap| totals.add(tl, &own, gap));

@@ -39,7 +39,7 @@ impl Role {
 }
 
 /// Roles of all threads of a timeline.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Roles {
     of: Vec<Role>,
     first_delivery: Vec<Option<MonoNs>>,
