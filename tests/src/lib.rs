@@ -3,11 +3,16 @@
 pub mod binary;
 pub mod cgroup;
 pub mod dataloader;
+pub mod disks;
+pub mod leftovers;
 pub mod loopdev;
 pub mod lost;
 pub mod process;
 pub mod recording;
+pub mod slowfs;
+pub mod slowloop;
 mod standin;
+pub mod swap;
 pub mod synthetic;
 pub mod tmpfs;
 pub mod traced;

@@ -1,0 +1,304 @@
+#!/usr/bin/env python3
+"""A training job over plain multiprocessing: workers read and decode samples, main feeds a simulated GPU.
+
+Batch b is made by worker b % N and delivered over that worker's pipe, in order. Without workers main itself reads and
+decodes. All threads keep an account of what they did (truthlog.py); entries lie end to end and are written when the work
+is over, so that the log holds up nobody.
+"""
+
+import argparse
+import ctypes
+import itertools
+import json
+import multiprocessing
+import os
+import random
+import sys
+import time
+import zlib
+
+import reads
+import truthlog
+
+BLOCK = 16 << 10
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", required=True, help="folder of the data set; it is made where it is missing")
+    parser.add_argument("--busy-file")
+    parser.add_argument("--truth")
+    parser.add_argument("--wait-go", action="store_true")
+    parser.add_argument("--cuda", help="stand-in libcuda to wait in, instead of sleeping")
+    parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--start-method", choices=["fork", "spawn", "forkserver"], default="fork")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--prefetch", type=int, default=2, help="batches that a worker may be ahead")
+    parser.add_argument("--batch", type=int, default=4, help="samples of a batch")
+    parser.add_argument("--read", choices=reads.KINDS, default="files")
+    parser.add_argument("--files", type=int, default=256, help="samples of the data set")
+    parser.add_argument("--file-kb", type=int, default=128, help="bytes of a sample")
+    parser.add_argument("--make", action="store_true", help="only make the data set")
+    parser.add_argument("--made", action="store_true", help="the data set is there; do not warm it by looking")
+    parser.add_argument("--cold-epochs", type=int, default=1000, help="epochs whose reads find nothing in the page cache")
+    parser.add_argument("--table-mb", type=int, default=64, help="size of the table of --read table, in every process")
+    parser.add_argument("--work-ms", type=float, default=0.0, help="CPU time of decoding a sample")
+    parser.add_argument("--host-ms", type=float, default=0.0, help="CPU time of main's own work in a step")
+    parser.add_argument("--compute-ms", type=float, default=10.0, help="GPU time of a step")
+    parser.add_argument("--warm-up", type=int, default=2, help="batches before the steady phase")
+    parser.add_argument("--checkpoint-every", type=int, default=0, help="steps between checkpoints")
+    parser.add_argument("--checkpoint-mb", type=int, default=8)
+    parser.add_argument("--join", help="file in --data that names a control group for those that read")
+    parser.add_argument("--checkpoint-dir", help="where checkpoints are written; default: --data")
+    args = parser.parse_args()
+    args.cold = True
+    return args
+
+
+class Account:
+    """Entries of one thread, end to end, kept until `write`."""
+
+    def __init__(self, path):
+        self.log = truthlog.TruthLog(path)
+        self.clocks = self.log.clocks()
+        self.entries = []
+        self.last = self.clocks.stamp()
+
+    def skip(self):
+        """What lies behind was GPU work, or a wait of no interest."""
+        self.last = self.clocks.stamp()
+
+    def did(self, what, item=None):
+        """All since the last call was this."""
+        now = self.clocks.stamp()
+        self.entries.append((what, item, self.last, now))
+        self.last = now
+
+    def write(self):
+        for entry in self.entries:
+            self.log.entry(*entry)
+        self.entries.clear()
+
+
+NOISE = random.Random(2).randbytes(8 * BLOCK)
+
+
+def work(rounds, data=NOISE):
+    """A fixed amount of CPU work: so many blocks compressed."""
+    if len(data) < BLOCK:
+        data += NOISE[: BLOCK - len(data)]
+    checksum = 0
+    for n in range(rounds):
+        start = n * BLOCK % max(len(data) - BLOCK, 1)
+        checksum = zlib.crc32(zlib.compress(data[start : start + BLOCK], 6), checksum)
+    return checksum
+
+
+def calibrate():
+    """CPU time of one round of `work`, in ms."""
+    best = None
+    for _ in range(5):
+        start = time.thread_time_ns()
+        work(4)
+        took = time.thread_time_ns() - start
+        best = took if best is None else min(best, took)
+    return best / 4 / 1e6
+
+
+class Samples:
+    """Makes batches, and keeps account of it."""
+
+    def __init__(self, args, rounds):
+        self.batch, self.rounds = args.batch, rounds
+        self.reader = reads.KINDS[args.read](args)
+
+    def make(self, batch, account):
+        checksum = 0
+        for n in range(batch * self.batch, (batch + 1) * self.batch):
+            data = self.reader.read(n)
+            account.did("read", batch)
+            if self.rounds:
+                checksum ^= work(self.rounds, data)
+                account.did("decode", batch)
+        return checksum, bytes(2048)
+
+
+def join(args):
+    """Moves this process into a control group, before it uses memory: what it has is counted where it got it."""
+    with open(os.path.join(args.data, args.join)) as file:
+        group = file.read().strip()
+    with open(os.path.join(group, "cgroup.procs"), "w") as procs:
+        procs.write(str(os.getpid()))
+
+
+def worker(args, rounds, index, result):
+    if args.join:
+        join(args)
+    samples = Samples(args, rounds)
+    samples.reader.open()
+    account = Account(args.truth)
+    while (batch := index.recv()) is not None:
+        account.skip()
+        made = samples.make(batch, account)
+        result.send((batch, made))
+        account.did("handover", batch)
+    account.write()
+
+
+class Workers:
+    """Batches from worker processes, in order."""
+
+    def __init__(self, args, rounds, account):
+        context = multiprocessing.get_context(args.start_method)
+        self.account, self.prefetch = account, args.prefetch
+        self.sent = 0
+        self.processes, self.indices, self.results = [], [], []
+        for _ in range(args.workers):
+            index_reader, index_writer = context.Pipe(duplex=False)
+            result_reader, result_writer = context.Pipe(duplex=False)
+            process = context.Process(target=worker, args=(args, rounds, index_reader, result_writer), daemon=True)
+            process.start()
+            index_reader.close()
+            result_writer.close()
+            self.processes.append(process)
+            self.indices.append(index_writer)
+            self.results.append(result_reader)
+
+    def get(self, batch):
+        count = len(self.processes)
+        while self.sent < batch + count * self.prefetch:
+            self.indices[self.sent % count].send(self.sent)
+            self.sent += 1
+        self.account.did("host")
+        got, made = self.results[batch % count].recv()
+        self.account.did("wait", batch)
+        if got != batch:
+            sys.exit(f"loader.py: batch {got} came instead of {batch}")
+        return made
+
+    def close(self):
+        for index in self.indices:
+            index.send(None)
+        for batch in range(self.sent):
+            # What was made ahead is still in the pipes.
+            results = self.results[batch % len(self.results)]
+            while results.poll():
+                try:
+                    results.recv()
+                except EOFError:
+                    break
+        while any(process.is_alive() for process in self.processes):
+            for results in self.results:
+                try:
+                    while results.poll(0.01):
+                        results.recv()
+                except EOFError:
+                    pass
+
+
+class Alone:
+    """Batches that main makes itself."""
+
+    def __init__(self, args, rounds, account):
+        self.samples, self.account = Samples(args, rounds), account
+        self.samples.reader.open()
+
+    def get(self, batch):
+        self.account.did("host")
+        return self.samples.make(batch, self.account)
+
+    def close(self):
+        pass
+
+
+class Gpu:
+    """The simulated GPU: a sleep, or a wait inside the stand-in libcuda."""
+
+    def __init__(self, args):
+        self.busy_file = os.open(args.busy_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self.cuda = None
+        if args.cuda:
+            self.cuda = ctypes.CDLL(args.cuda)
+            self.cuda.standinLaunch.argtypes = [ctypes.c_uint64]
+            self.check(self.cuda.cuInit(0))
+            self.check(self.cuda.cuCtxSetFlags(1))  # CU_CTX_SCHED_SPIN
+
+    @staticmethod
+    def check(result):
+        if result != 0:
+            sys.exit(f"the stand-in libcuda gave CUresult {result}")
+
+    def set(self, busy):
+        line = json.dumps({"t_ns": time.monotonic_ns(), "gpu": 0, "busy": busy})
+        os.write(self.busy_file, line.encode() + b"\n")
+
+    def compute(self, ms, account):
+        """Works for so long. The account's entries reach a little into it, so that they cover all of the gaps."""
+        self.set(True)
+        account.did("host")
+        if self.cuda:
+            self.check(self.cuda.standinLaunch(int(ms * 1e6)))
+            self.check(self.cuda.cuCtxSynchronize())
+        else:
+            time.sleep(ms / 1e3)
+        account.skip()
+        self.set(False)
+
+
+def checkpoint(folder, step, payload):
+    """Writes a file beside the last one, makes it durable, and takes its place."""
+    path = os.path.join(folder, "checkpoint.pt")
+    with open(path + ".tmp", "wb") as file:
+        for part in payload:
+            file.write(part)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(path + ".tmp", path)
+    del step
+
+
+def train(args, batches, gpu, account, host_rounds):
+    payload = [random.Random(7).randbytes(1 << 20)] * args.checkpoint_mb
+    end = time.monotonic() + args.seconds
+    for step in itertools.count():
+        if time.monotonic() >= end:
+            break
+        batches.get(args.warm_up + step)
+        if host_rounds:
+            work(host_rounds)
+        gpu.compute(args.compute_ms, account)
+        if args.checkpoint_every and step % args.checkpoint_every == args.checkpoint_every - 1:
+            account.did("host")
+            checkpoint(args.checkpoint_dir or args.data, step, payload)
+            account.did("checkpoint")
+
+
+def main():
+    args = arguments()
+    if args.join and not args.workers:
+        join(args)
+    round_ms = calibrate() if args.work_ms or args.host_ms else 1.0
+    rounds = round(args.work_ms / round_ms)
+    host_rounds = round(args.host_ms / round_ms)
+    if not args.made:
+        reads.KINDS[args.read](args).make()
+    if args.make:
+        return
+    account = Account(args.truth)
+    batches = (Workers if args.workers else Alone)(args, rounds, account)
+    gpu = Gpu(args)
+    for batch in range(args.warm_up):
+        batches.get(batch)
+    account.entries.clear()
+    print("ready", flush=True)
+    if args.wait_go and not sys.stdin.readline():
+        return
+    account.log.feeder()
+    account.skip()
+    train(args, batches, gpu, account, host_rounds)
+    account.write()
+    batches.close()
+
+
+if __name__ == "__main__":
+    main()

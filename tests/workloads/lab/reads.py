@@ -1,0 +1,268 @@
+"""Ways in which a job reads its samples. Each is a class whose `read(n)` gives the bytes of sample number n."""
+
+import ctypes
+import errno
+import mmap
+import os
+import random
+import socket
+import struct
+
+PAGE = 4096
+CHUNK = 64 << 10
+
+
+def evict(fd):
+    """Forgets what the page cache holds of a file. Dirty pages cannot be evicted, so they are written first."""
+    os.fdatasync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def make_file(path, size, seed=1):
+    """Makes a file of random bytes unless it is there, and leaves it cold."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    if not os.path.exists(path) or os.path.getsize(path) != size:
+        source = random.Random(seed)
+        with open(path, "wb") as file:
+            for start in range(0, size, 1 << 20):
+                file.write(source.randbytes(min(1 << 20, size - start)))
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        evict(fd)
+    finally:
+        os.close(fd)
+
+
+class Files:
+    """One file a sample, in folders of 64. They are cold unless `warm` says that the first epoch has warmed them."""
+
+    def __init__(self, args):
+        self.data, self.files, self.size = args.data, args.files, args.file_kb << 10
+        self.cold, self.epochs = args.cold, args.cold_epochs
+        self.order = list(range(self.files))
+        random.Random(3).shuffle(self.order)
+
+    def path(self, n):
+        index = self.order[n % self.files]
+        return os.path.join(self.data, f"shard-{index // 64:03}", f"sample-{index:05}.bin")
+
+    def make(self):
+        for n in range(self.files):
+            make_file(self.path(n), self.size, n)
+
+    def open(self):
+        pass
+
+    def read(self, n):
+        fd = os.open(self.path(n), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if self.cold and n >= self.files and n < self.files * self.epochs:
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            parts = []
+            while part := os.read(fd, CHUNK):
+                parts.append(part)
+            return b"".join(parts)
+        finally:
+            os.close(fd)
+
+
+class Tree(Files):
+    """Many small files, found by listing their folder and asking for their size, as loaders of image folders do."""
+
+    def read(self, n):
+        path = self.path(n)
+        name = os.path.basename(path)
+        with os.scandir(os.path.dirname(path)) as entries:
+            found = any(entry.name == name and entry.stat().st_size == self.size for entry in entries)
+        if not found:
+            raise FileNotFoundError(path)
+        return super().read(n)
+
+
+class Big:
+    """All samples in one file of `files` samples."""
+
+    flags = os.O_RDONLY | os.O_CLOEXEC
+    advice = os.POSIX_FADV_NORMAL
+    in_order = False
+
+    def __init__(self, args):
+        self.path = os.path.join(args.data, "shard.bin")
+        self.files, self.size = args.files, args.file_kb << 10
+        self.order = list(range(self.files))
+        if not self.in_order:
+            random.Random(3).shuffle(self.order)
+
+    def make(self):
+        make_file(self.path, self.files * self.size)
+
+    def open(self):
+        self.fd = os.open(self.path, self.flags)
+        os.posix_fadvise(self.fd, 0, 0, self.advice)
+
+    def offset(self, n):
+        return self.order[n % self.files] * self.size
+
+    def read(self, n):
+        return os.pread(self.fd, self.size, self.offset(n))
+
+
+class Sequential(Big):
+    """Large reads one behind the other."""
+
+    in_order = True
+    advice = os.POSIX_FADV_SEQUENTIAL
+
+
+class Mapped(Big):
+    """Page faults: some bytes of each page of a sample, through a mapping without read-ahead."""
+
+    def open(self):
+        super().open()
+        self.map = mmap.mmap(self.fd, 0, prot=mmap.PROT_READ)
+        self.map.madvise(mmap.MADV_RANDOM)
+
+    def read(self, n):
+        start = self.offset(n)
+        return b"".join(self.map[at : at + 1024] for at in range(start, start + self.size, PAGE))
+
+
+class Direct(Big):
+    """Reads past the page cache."""
+
+    flags = Big.flags | os.O_DIRECT
+
+    def open(self):
+        super().open()
+        self.buffer = mmap.mmap(-1, self.size)
+
+    def read(self, n):
+        got = os.preadv(self.fd, [self.buffer], self.offset(n))
+        return self.buffer[:got]
+
+
+class IoCb(ctypes.Structure):
+    """`struct iocb` of linux/aio_abi.h."""
+
+    _fields_ = [
+        ("data", ctypes.c_uint64),
+        ("key", ctypes.c_uint32),
+        ("rw_flags", ctypes.c_int32),
+        ("opcode", ctypes.c_uint16),
+        ("reqprio", ctypes.c_int16),
+        ("fildes", ctypes.c_uint32),
+        ("buf", ctypes.c_uint64),
+        ("nbytes", ctypes.c_uint64),
+        ("offset", ctypes.c_int64),
+        ("reserved2", ctypes.c_uint64),
+        ("flags", ctypes.c_uint32),
+        ("resfd", ctypes.c_uint32),
+    ]
+
+
+class Asynchronous(Direct):
+    """Kernel AIO: submits all parts of a sample at once and waits in `io_getevents`."""
+
+    PARTS = 4
+    SETUP, GETEVENTS, SUBMIT = 206, 208, 209  # x86-64
+
+    def open(self):
+        super().open()
+        self.libc = ctypes.CDLL(None, use_errno=True)
+        self.libc.syscall.restype = ctypes.c_long
+        self.context = ctypes.c_ulong(0)
+        self.call(self.SETUP, ctypes.c_long(self.PARTS), ctypes.byref(self.context))
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.buffer))
+        self.events = (ctypes.c_uint64 * (4 * self.PARTS))()
+
+    def call(self, number, *args):
+        result = self.libc.syscall(ctypes.c_long(number), *args)
+        if result < 0:
+            code = ctypes.get_errno()
+            raise OSError(code, f"system call {number}: {errno.errorcode.get(code, code)}")
+        return result
+
+    def read(self, n):
+        part = self.size // self.PARTS
+        blocks = [
+            IoCb(data=k, opcode=0, fildes=self.fd, buf=self.address + k * part, nbytes=part, offset=self.offset(n) + k * part)
+            for k in range(self.PARTS)
+        ]
+        pointers = (ctypes.POINTER(IoCb) * self.PARTS)(*(ctypes.pointer(block) for block in blocks))
+        parts = ctypes.c_long(self.PARTS)
+        self.call(self.SUBMIT, self.context, parts, pointers)
+        self.call(self.GETEVENTS, self.context, parts, parts, self.events, None)
+        return self.buffer[: self.size]
+
+
+class Socket:
+    """Asks a server (serve.py) for a sample; it answers when it likes."""
+
+    def __init__(self, args):
+        self.data, self.size = args.data, args.file_kb << 10
+
+    def make(self):
+        pass
+
+    def open(self):
+        self.connection = self.connect()
+
+    def read(self, n):
+        self.connection.sendall(struct.pack("<QQ", n, self.size))
+        parts, missing = [], self.size
+        while missing:
+            part = self.connection.recv(missing)
+            if not part:
+                raise ConnectionError("the server of the data closed the connection")
+            parts.append(part)
+            missing -= len(part)
+        return b"".join(parts)
+
+
+class Unix(Socket):
+    def connect(self):
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(os.path.join(self.data, "server.sock"))
+        return connection
+
+
+class Tcp(Socket):
+    def connect(self):
+        with open(os.path.join(self.data, "server.port")) as file:
+            return socket.create_connection(("127.0.0.1", int(file.read())))
+
+
+class Table:
+    """Lookups in a table in memory that each process has for itself; short of memory, they fault."""
+
+    def __init__(self, args):
+        self.size, self.bytes = args.file_kb << 10, args.table_mb << 20
+        self.source = random.Random(5)
+
+    def make(self):
+        pass
+
+    def open(self):
+        self.table = mmap.mmap(-1, self.bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        # Half of each page is random, so that compression saves a part only.
+        for at in range(0, self.bytes, PAGE):
+            self.table[at : at + PAGE // 2] = self.source.randbytes(PAGE // 2)
+
+    def read(self, n):
+        del n
+        pages = self.bytes // PAGE
+        starts = (self.source.randrange(pages) * PAGE for _ in range(self.size // 1024))
+        return b"".join(self.table[at : at + 1024] for at in starts)
+
+
+KINDS = {
+    "files": Files,
+    "tree": Tree,
+    "sequential": Sequential,
+    "mmap": Mapped,
+    "direct": Direct,
+    "aio": Asynchronous,
+    "unix": Unix,
+    "tcp": Tcp,
+    "table": Table,
+}
