@@ -79,8 +79,7 @@ impl SlowFs {
         let delays = Arc::new(Delays::default());
         let files = PassThrough { delays: Arc::clone(&delays), state: Mutex::new(State::new(source)) };
         let mut config = Config::default();
-        config.mount_options =
-            vec![MountOption::FSName("gpustall-slow".into()), MountOption::Subtype("gpustall".into())];
+        config.mount_options = vec![MountOption::FSName("gpustall-slow".into())];
         config.acl = SessionACL::All;
         config.n_threads = Some(THREADS);
         let session = fuser::spawn_mount(files, point, &config).with_context(|| {

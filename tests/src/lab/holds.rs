@@ -94,7 +94,8 @@ impl DataOnSlowDisk {
     /// Has `job` make its data set, and makes the disk cold, names and inodes included.
     pub fn with_cold_data(self, job: &[String]) -> Result<DataOnSlowDisk> {
         let (program, args) = job.split_first().context("the scenario has no job")?;
-        run(Command::new(program).args(args).args(["--make", "--data"]).arg(self.disk.path()))?;
+        let unused = ["--busy-file", "/dev/null", "--truth", "/dev/null"];
+        run(Command::new(program).args(args).args(unused).args(["--make", "--data"]).arg(self.disk.path()))?;
         self.disk.mounted().cool()?;
         Ok(self)
     }

@@ -4,25 +4,17 @@
 With --wait epoll it waits as an event loop does; with --wait accept it blocks in `accept` and `recv`.
 """
 
-import argparse
 import os
 import select
 import socket
-import sys
 import time
 
+import job
 import loader
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", required=True, help="folder for the port that it listens on")
-    parser.add_argument("--busy-file", required=True)
-    parser.add_argument("--truth", required=True)
-    parser.add_argument("--wait-go", action="store_true")
-    parser.add_argument("--cuda", help="stand-in libcuda to wait in, instead of sleeping")
-    parser.add_argument("--seconds", type=float, default=6.0)
-    parser.add_argument("--compute-ms", type=float, default=10.0, help="GPU time of a request")
+    parser = job.parser(__doc__)
     parser.add_argument("--wait", choices=["epoll", "accept"], default="epoll")
     return parser.parse_args()
 
@@ -44,7 +36,7 @@ def serve(args, listener, gpu, account):
         connection, _ = listener.accept()
         request = receive(connection)
         account.did("idle")
-        gpu.compute(args.compute_ms, account)
+        loader.compute(gpu, args.compute_ms, account)
         connection.sendall(request)
         connection.close()
         account.did("host")
@@ -57,9 +49,8 @@ def main():
     with open(os.path.join(args.data, "inference.port"), "w") as file:
         file.write(str(listener.getsockname()[1]))
     account = loader.Account(args.truth)
-    gpu = loader.Gpu(args)
-    print("ready", flush=True)
-    if args.wait_go and not sys.stdin.readline():
+    gpu = job.Gpu(args)
+    if not job.ready(args):
         return
     account.log.feeder()
     account.skip()

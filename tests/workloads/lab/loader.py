@@ -6,10 +6,7 @@ decodes. All threads keep an account of what they did (truthlog.py); entries lie
 is over, so that the log holds up nobody.
 """
 
-import argparse
-import ctypes
 import itertools
-import json
 import multiprocessing
 import os
 import random
@@ -17,20 +14,13 @@ import sys
 import time
 import zlib
 
+import job
 import reads
 import truthlog
 
-BLOCK = 16 << 10
-
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", required=True, help="folder of the data set; it is made where it is missing")
-    parser.add_argument("--busy-file")
-    parser.add_argument("--truth")
-    parser.add_argument("--wait-go", action="store_true")
-    parser.add_argument("--cuda", help="stand-in libcuda to wait in, instead of sleeping")
-    parser.add_argument("--seconds", type=float, default=6.0)
+    parser = job.parser(__doc__)
     parser.add_argument("--start-method", choices=["fork", "spawn", "forkserver"], default="fork")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--prefetch", type=int, default=2, help="batches that a worker may be ahead")
@@ -44,15 +34,12 @@ def arguments():
     parser.add_argument("--table-mb", type=int, default=64, help="size of the table of --read table, in every process")
     parser.add_argument("--work-ms", type=float, default=0.0, help="CPU time of decoding a sample")
     parser.add_argument("--host-ms", type=float, default=0.0, help="CPU time of main's own work in a step")
-    parser.add_argument("--compute-ms", type=float, default=10.0, help="GPU time of a step")
     parser.add_argument("--warm-up", type=int, default=2, help="batches before the steady phase")
     parser.add_argument("--checkpoint-every", type=int, default=0, help="steps between checkpoints")
     parser.add_argument("--checkpoint-mb", type=int, default=8)
     parser.add_argument("--join", help="file in --data that names a control group for those that read")
-    parser.add_argument("--checkpoint-dir", help="where checkpoints are written; default: --data")
-    args = parser.parse_args()
-    args.cold = True
-    return args
+    parser.add_argument("--checkpoint-dir", default="", help="folder in --data where checkpoints are written")
+    return parser.parse_args()
 
 
 class Account:
@@ -80,36 +67,11 @@ class Account:
         self.entries.clear()
 
 
-NOISE = random.Random(2).randbytes(8 * BLOCK)
-
-
-def work(rounds, data=NOISE):
-    """A fixed amount of CPU work: so many blocks compressed."""
-    if len(data) < BLOCK:
-        data += NOISE[: BLOCK - len(data)]
-    checksum = 0
-    for n in range(rounds):
-        start = n * BLOCK % max(len(data) - BLOCK, 1)
-        checksum = zlib.crc32(zlib.compress(data[start : start + BLOCK], 6), checksum)
-    return checksum
-
-
-def calibrate():
-    """CPU time of one round of `work`, in ms."""
-    best = None
-    for _ in range(5):
-        start = time.thread_time_ns()
-        work(4)
-        took = time.thread_time_ns() - start
-        best = took if best is None else min(best, took)
-    return best / 4 / 1e6
-
-
 class Samples:
     """Makes batches, and keeps account of it."""
 
-    def __init__(self, args, rounds):
-        self.batch, self.rounds = args.batch, rounds
+    def __init__(self, args, work):
+        self.batch, self.work_ms, self.work = args.batch, args.work_ms, work
         self.reader = reads.KINDS[args.read](args)
 
     def make(self, batch, account):
@@ -117,9 +79,10 @@ class Samples:
         for n in range(batch * self.batch, (batch + 1) * self.batch):
             data = self.reader.read(n)
             account.did("read", batch)
-            if self.rounds:
-                checksum ^= work(self.rounds, data)
-                account.did("decode", batch)
+            checksum = zlib.crc32(data[:1024], checksum)
+            if self.work_ms:
+                checksum ^= self.work.run(self.work_ms)
+            account.did("decode", batch)
         return checksum, bytes(2048)
 
 
@@ -131,10 +94,10 @@ def join(args):
         procs.write(str(os.getpid()))
 
 
-def worker(args, rounds, index, result):
+def worker(args, work, index, result):
     if args.join:
         join(args)
-    samples = Samples(args, rounds)
+    samples = Samples(args, work)
     samples.reader.open()
     account = Account(args.truth)
     while (batch := index.recv()) is not None:
@@ -148,7 +111,7 @@ def worker(args, rounds, index, result):
 class Workers:
     """Batches from worker processes, in order."""
 
-    def __init__(self, args, rounds, account):
+    def __init__(self, args, work, account):
         context = multiprocessing.get_context(args.start_method)
         self.account, self.prefetch = account, args.prefetch
         self.sent = 0
@@ -156,7 +119,7 @@ class Workers:
         for _ in range(args.workers):
             index_reader, index_writer = context.Pipe(duplex=False)
             result_reader, result_writer = context.Pipe(duplex=False)
-            process = context.Process(target=worker, args=(args, rounds, index_reader, result_writer), daemon=True)
+            process = context.Process(target=worker, args=(args, work, index_reader, result_writer), daemon=True)
             process.start()
             index_reader.close()
             result_writer.close()
@@ -199,8 +162,8 @@ class Workers:
 class Alone:
     """Batches that main makes itself."""
 
-    def __init__(self, args, rounds, account):
-        self.samples, self.account = Samples(args, rounds), account
+    def __init__(self, args, work, account):
+        self.samples, self.account = Samples(args, work), account
         self.samples.reader.open()
 
     def get(self, batch):
@@ -211,41 +174,16 @@ class Alone:
         pass
 
 
-class Gpu:
-    """The simulated GPU: a sleep, or a wait inside the stand-in libcuda."""
-
-    def __init__(self, args):
-        self.busy_file = os.open(args.busy_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self.cuda = None
-        if args.cuda:
-            self.cuda = ctypes.CDLL(args.cuda)
-            self.cuda.standinLaunch.argtypes = [ctypes.c_uint64]
-            self.check(self.cuda.cuInit(0))
-            self.check(self.cuda.cuCtxSetFlags(1))  # CU_CTX_SCHED_SPIN
-
-    @staticmethod
-    def check(result):
-        if result != 0:
-            sys.exit(f"the stand-in libcuda gave CUresult {result}")
-
-    def set(self, busy):
-        line = json.dumps({"t_ns": time.monotonic_ns(), "gpu": 0, "busy": busy})
-        os.write(self.busy_file, line.encode() + b"\n")
-
-    def compute(self, ms, account):
-        """Works for so long. The account's entries reach a little into it, so that they cover all of the gaps."""
-        self.set(True)
-        account.did("host")
-        if self.cuda:
-            self.check(self.cuda.standinLaunch(int(ms * 1e6)))
-            self.check(self.cuda.cuCtxSynchronize())
-        else:
-            time.sleep(ms / 1e3)
-        account.skip()
-        self.set(False)
+def compute(gpu, ms, account):
+    """Keeps the GPU busy. The account's entries reach a little into that time, so that they cover all of the gaps."""
+    gpu.set(True)
+    account.did("host")
+    gpu.run(ms)
+    account.skip()
+    gpu.set(False)
 
 
-def checkpoint(folder, step, payload):
+def checkpoint(folder, payload):
     """Writes a file beside the last one, makes it durable, and takes its place."""
     path = os.path.join(folder, "checkpoint.pt")
     with open(path + ".tmp", "wb") as file:
@@ -254,22 +192,21 @@ def checkpoint(folder, step, payload):
         file.flush()
         os.fsync(file.fileno())
     os.replace(path + ".tmp", path)
-    del step
 
 
-def train(args, batches, gpu, account, host_rounds):
+def train(args, batches, gpu, account, work):
     payload = [random.Random(7).randbytes(1 << 20)] * args.checkpoint_mb
     end = time.monotonic() + args.seconds
     for step in itertools.count():
         if time.monotonic() >= end:
             break
         batches.get(args.warm_up + step)
-        if host_rounds:
-            work(host_rounds)
-        gpu.compute(args.compute_ms, account)
+        if args.host_ms:
+            work.run(args.host_ms)
+        compute(gpu, args.compute_ms, account)
         if args.checkpoint_every and step % args.checkpoint_every == args.checkpoint_every - 1:
             account.did("host")
-            checkpoint(args.checkpoint_dir or args.data, step, payload)
+            checkpoint(os.path.join(args.data, args.checkpoint_dir), payload)
             account.did("checkpoint")
 
 
@@ -277,25 +214,22 @@ def main():
     args = arguments()
     if args.join and not args.workers:
         join(args)
-    round_ms = calibrate() if args.work_ms or args.host_ms else 1.0
-    rounds = round(args.work_ms / round_ms)
-    host_rounds = round(args.host_ms / round_ms)
+    work = job.Work("native")
     if not args.made:
         reads.KINDS[args.read](args).make()
     if args.make:
         return
     account = Account(args.truth)
-    batches = (Workers if args.workers else Alone)(args, rounds, account)
-    gpu = Gpu(args)
+    batches = (Workers if args.workers else Alone)(args, work, account)
+    gpu = job.Gpu(args)
     for batch in range(args.warm_up):
         batches.get(batch)
     account.entries.clear()
-    print("ready", flush=True)
-    if args.wait_go and not sys.stdin.readline():
+    if not job.ready(args):
         return
     account.log.feeder()
     account.skip()
-    train(args, batches, gpu, account, host_rounds)
+    train(args, batches, gpu, account, work)
     account.write()
     batches.close()
 

@@ -18,8 +18,8 @@ def evict(fd):
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def make_file(path, size, seed=1):
-    """Makes a file of random bytes unless it is there, and leaves it cold."""
+def make_file(path, size, seed=1, warm=False):
+    """Makes a file of random bytes unless it is there, and leaves it in the page cache or not."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     if not os.path.exists(path) or os.path.getsize(path) != size:
         source = random.Random(seed)
@@ -29,16 +29,18 @@ def make_file(path, size, seed=1):
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         evict(fd)
+        while warm and os.read(fd, 1 << 20):
+            pass
     finally:
         os.close(fd)
 
 
 class Files:
-    """One file a sample, in folders of 64. They are cold unless `warm` says that the first epoch has warmed them."""
+    """One file a sample, in folders of 64. In the first `cold_epochs` epochs none is in the page cache when it is read."""
 
     def __init__(self, args):
         self.data, self.files, self.size = args.data, args.files, args.file_kb << 10
-        self.cold, self.epochs = args.cold, args.cold_epochs
+        self.cold_epochs = args.cold_epochs
         self.order = list(range(self.files))
         random.Random(3).shuffle(self.order)
 
@@ -48,7 +50,7 @@ class Files:
 
     def make(self):
         for n in range(self.files):
-            make_file(self.path(n), self.size, n)
+            make_file(self.path(n), self.size, n, warm=self.cold_epochs == 0)
 
     def open(self):
         pass
@@ -56,7 +58,8 @@ class Files:
     def read(self, n):
         fd = os.open(self.path(n), os.O_RDONLY | os.O_CLOEXEC)
         try:
-            if self.cold and n >= self.files and n < self.files * self.epochs:
+            # The first epoch is cold by itself.
+            if self.files <= n < self.files * self.cold_epochs:
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
             parts = []
             while part := os.read(fd, CHUNK):

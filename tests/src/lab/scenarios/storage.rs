@@ -8,7 +8,6 @@ use crate::lab::holds::{
 use crate::lab::scenario::{Free, Hold, Parts, Scenario};
 use crate::swap::CompressedSwap;
 use anyhow::Result;
-use std::path::Path;
 use std::time::Duration;
 
 /// Without workers, main's own work between its reads is part of preparing the data.
@@ -38,26 +37,27 @@ const SLOW_SHARE: Slowness = Slowness { read: ms(5), write: Duration::ZERO, name
 const SLOW_WRITES: Slowness = Slowness { read: Duration::ZERO, write: ms(20), names: Duration::ZERO };
 
 /// Few KB a file, found by listing.
-const TREE: [&str; 10] = ["--read", "tree", "--file-kb", "4", "--files", "3000", "--batch", "4", "--compute-ms", "5"];
+const TREE: &str = "--read tree --file-kb 4 --files 3000 --compute-ms 5";
 /// The same when the files are there; nothing is in the page cache, and each is read once.
-const TREE_MADE: [&str; 13] = [
-    "--read", "tree", "--file-kb", "4", "--files", "3000", "--batch", "4", "--compute-ms", "5", "--made", "--cold-epochs",
-    "0",
-];
+const TREE_MADE: &str = "--read tree --file-kb 4 --files 3000 --compute-ms 5 --made --cold-epochs 0";
 
-/// Name, what it is about, workload and its arguments, hold, rows, verdicts, what may be missing.
+/// Name, what it is about; workload and its arguments; hold; rows => verdicts, unless something is missing.
 macro_rules! job {
-    ($name:literal, $about:literal, $script:literal, $args:expr, $hold:expr, $rows:expr, $verdict:expr, $missing:expr) => {
+    ($name:literal: $about:literal, $script:ident $args:expr, $hold:expr, $rows:expr => $verdict:expr, unless $missing:expr) => {
         Scenario {
             name: $name,
             about: $about,
-            job: || python($script, &$args),
+            job: || job(concat!(stringify!($script), ".py"), $args),
             hold: $hold,
             rows: $rows,
             verdict: &$verdict,
             missing: $missing,
         }
     };
+}
+
+fn job(script: &str, args: &str) -> Result<Vec<String>> {
+    python(script, &args.split_whitespace().collect::<Vec<_>>())
 }
 
 fn boxed(hold: impl Hold + 'static) -> Result<Box<dyn Hold>> {
@@ -75,54 +75,199 @@ pub fn scenarios() -> Vec<Scenario> {
 
 fn disks() -> Vec<Scenario> {
     vec![
-        job!("disk-operations", "a limit on reads a second, cold files", "loader.py", ["--read", "files", "--compute-ms", "10"], |s| LimitedDisk::operations(s, 100), &[], ["storage_io"], no_limits),
-        job!("disk-bandwidth", "a limit on bytes a second, large reads one behind the other", "loader.py", ["--read", "sequential", "--files", "64", "--file-kb", "1024", "--batch", "1", "--compute-ms", "10"], |s| LimitedDisk::bandwidth(s, 20 << 20), &[], ["storage_io"], no_limits),
-        job!("disk-slow", "a slow disk, cold files", "loader.py", ["--read", "files", "--compute-ms", "5"], |_| boxed(DataOnSlowDisk::new(64, reads(5))?), &[], ["storage_io"], no_slow_disk),
-        job!("disk-small-files", "thousands of small files on a slow disk: look-ups and listings block as well", "loader.py", TREE_MADE, |_| boxed(DataOnSlowDisk::new(64, reads(5))?.with_cold_data(&python("loader.py", &TREE)?)?), &[], ["storage_io"], no_slow_disk),
-        job!("disk-mmap", "random reads through a mapping: page faults", "loader.py", ["--read", "mmap", "--file-kb", "32", "--compute-ms", "10"], |s| LimitedDisk::operations(s, 400), &[], ["storage_io"], no_limits),
-        job!("disk-direct", "reads past the page cache", "loader.py", ["--read", "direct", "--compute-ms", "10"], |s| LimitedDisk::operations(s, 100), &[], ["storage_io"], no_limits),
-        job!("disk-aio", "asynchronous reads, waited for in io_getevents", "loader.py", ["--read", "aio", "--compute-ms", "10"], |s| LimitedDisk::operations(s, 200), &[], ["storage_io"], no_limits),
-        job!("disk-main", "no workers: main itself reads cold files", "loader.py", ["--read", "files", "--workers", "0", "--compute-ms", "10"], |s| LimitedDisk::operations(s, 100), ALONE, ["storage_io"], no_limits),
-        job!("disk-main-mmap", "no workers: main itself faults", "loader.py", ["--read", "mmap", "--file-kb", "32", "--workers", "0", "--compute-ms", "10"], |s| LimitedDisk::operations(s, 400), ALONE, ["storage_io"], no_limits),
-        job!("disk-cold-then-warm", "the first epoch reads from a limited disk, later ones from the page cache", "loader.py", ["--read", "files", "--files", "200", "--cold-epochs", "2", "--work-ms", "1", "--compute-ms", "5"], |s| LimitedDisk::operations(s, 150), &[], ["storage_io"], no_limits),
-        job!("checkpoint-slow-disk", "periodic checkpoints with fsync to a slow disk, while reads are fine", "loader.py", ["--read", "files", "--cold-epochs", "0", "--checkpoint-every", "20", "--checkpoint-mb", "4", "--checkpoint-dir", "checkpoints"], |s| boxed(CheckpointsOnSlowDisk::new(s, SLOW_WRITES)?), &[], ["checkpoint"], no_slow_disk),
-        job!("checkpoint-large", "large checkpoints with fsync and rename to the machine's disk", "loader.py", ["--read", "files", "--cold-epochs", "0", "--checkpoint-every", "10", "--checkpoint-mb", "48"], |_| boxed(Free), &[], ["checkpoint"], none),
+        job! {
+            "disk-operations": "a limit on reads a second, cold files",
+            loader "--read files --compute-ms 10",
+            |s| LimitedDisk::operations(s, 100),
+            &[] => ["storage_io"], unless no_limits
+        },
+        job! {
+            "disk-bandwidth": "a limit on bytes a second, large reads one behind the other",
+            loader "--read sequential --files 64 --file-kb 1024 --batch 1 --compute-ms 10",
+            |s| LimitedDisk::bandwidth(s, 20 << 20),
+            &[] => ["storage_io"], unless no_limits
+        },
+        job! {
+            "disk-slow": "a slow disk, cold files",
+            loader "--read files --compute-ms 5",
+            |_| boxed(DataOnSlowDisk::new(64, reads(5))?),
+            &[] => ["storage_io"], unless no_slow_disk
+        },
+        job! {
+            "disk-small-files": "thousands of small files on a slow disk: look-ups and listings block as well",
+            loader TREE_MADE,
+            |_| boxed(DataOnSlowDisk::new(64, reads(5))?.with_cold_data(&job("loader.py", TREE)?)?),
+            &[] => ["storage_io"], unless no_slow_disk
+        },
+        job! {
+            "disk-mmap": "random reads through a mapping: page faults",
+            loader "--read mmap --file-kb 32 --compute-ms 10",
+            |s| LimitedDisk::operations(s, 400),
+            &[] => ["storage_io"], unless no_limits
+        },
+        job! {
+            "disk-direct": "reads past the page cache",
+            loader "--read direct --compute-ms 10",
+            |s| LimitedDisk::operations(s, 100),
+            &[] => ["storage_io"], unless no_limits
+        },
+        job! {
+            "disk-aio": "asynchronous reads, waited for in io_getevents",
+            loader "--read aio --compute-ms 10",
+            |s| LimitedDisk::operations(s, 200),
+            &[] => ["storage_io"], unless no_limits
+        },
+        job! {
+            "disk-main": "no workers: main itself reads cold files",
+            loader "--read files --workers 0 --compute-ms 10",
+            |s| LimitedDisk::operations(s, 100),
+            ALONE => ["storage_io"], unless no_limits
+        },
+        job! {
+            "disk-main-mmap": "no workers: main itself faults",
+            loader "--read mmap --file-kb 32 --workers 0 --compute-ms 10",
+            |s| LimitedDisk::operations(s, 400),
+            ALONE => ["storage_io"], unless no_limits
+        },
+        job! {
+            "disk-cold-then-warm": "the first epoch reads from a limited disk, later ones from the page cache",
+            loader "--read files --files 320 --cold-epochs 1 --work-ms 1 --compute-ms 5",
+            |s| LimitedDisk::operations(s, 150),
+            &[] => ["storage_io"], unless no_limits
+        },
+        job! {
+            "checkpoint-slow-disk": "periodic checkpoints with fsync to a slow disk, while reads are fine",
+            loader "--read files --cold-epochs 0 --checkpoint-every 20 --checkpoint-mb 4 --checkpoint-dir checkpoints --compute-ms 10",
+            |s| boxed(CheckpointsOnSlowDisk::new(s, SLOW_WRITES)?),
+            &[] => ["checkpoint"], unless no_slow_disk
+        },
+        job! {
+            "checkpoint-large": "large checkpoints with fsync and rename to the machine's disk",
+            loader "--read files --cold-epochs 0 --checkpoint-every 10 --checkpoint-mb 48 --compute-ms 10",
+            |_| boxed(Free),
+            &[] => ["checkpoint"], unless none
+        },
     ]
 }
 
 fn shares() -> Vec<Scenario> {
     vec![
-        job!("share", "a slow file system in user space: reads, look-ups and opens", "loader.py", ["--read", "files", "--compute-ms", "5"], |_| boxed(DataOnSlowShare::new(SLOW_SHARE)?), SHARE, ["storage_io"], no_fuse),
-        job!("share-mmap", "page faults on a slow file system in user space", "loader.py", ["--read", "mmap", "--file-kb", "32", "--compute-ms", "10"], |_| boxed(DataOnSlowShare::new(SLOW_SHARE)?), SHARE, ["storage_io"], no_fuse),
-        job!("share-direct", "reads past the page cache from a slow file system in user space", "loader.py", ["--read", "direct", "--compute-ms", "4"], |_| boxed(DataOnSlowShare::new(SLOW_SHARE)?), SHARE, ["storage_io"], no_fuse),
-        job!("share-main", "no workers: main itself reads from a slow file system in user space", "loader.py", ["--read", "files", "--workers", "0", "--compute-ms", "10"], |_| boxed(DataOnSlowShare::new(SLOW_SHARE)?), SHARE_ALONE, ["storage_io"], no_fuse),
+        job! {
+            "share": "a slow file system in user space: reads, look-ups and opens",
+            loader "--read files --compute-ms 5",
+            |_| boxed(DataOnSlowShare::new(SLOW_SHARE)?),
+            SHARE => ["storage_io"], unless no_fuse
+        },
+        job! {
+            "share-mmap": "page faults on a slow file system in user space",
+            loader "--read mmap --file-kb 32 --compute-ms 10",
+            |_| boxed(DataOnSlowShare::new(SLOW_SHARE)?),
+            SHARE => ["storage_io"], unless no_fuse
+        },
+        job! {
+            "share-direct": "reads past the page cache from a slow file system in user space",
+            loader "--read direct --compute-ms 4",
+            |_| boxed(DataOnSlowShare::new(SLOW_SHARE)?),
+            SHARE => ["storage_io"], unless no_fuse
+        },
+        job! {
+            "share-main": "no workers: main itself reads from a slow file system in user space",
+            loader "--read files --workers 0 --compute-ms 10",
+            |_| boxed(DataOnSlowShare::new(SLOW_SHARE)?),
+            SHARE_ALONE => ["storage_io"], unless no_fuse
+        },
     ]
 }
 
 fn memory() -> Vec<Scenario> {
     vec![
-        job!("swap", "tables larger than the memory limit of the workers; swap on a slow disk", "loader.py", ["--read", "table", "--table-mb", "96", "--file-kb", "8", "--join", "group", "--compute-ms", "5"], |s| ShortOfMemory::with_slow_swap(s, 96), SWAPPED, ["storage_io"], no_swap),
-        job!("swap-main", "no workers: main's own table is larger than its memory limit", "loader.py", ["--read", "table", "--table-mb", "160", "--file-kb", "8", "--join", "group", "--compute-ms", "5", "--workers", "0"], |s| ShortOfMemory::with_slow_swap(s, 96), SWAPPED_ALONE, ["storage_io"], no_swap),
-        job!("swap-compressed", "tables larger than the memory limit of the workers; swap in compressed memory", "loader.py", ["--read", "table", "--table-mb", "96", "--file-kb", "256", "--join", "group", "--compute-ms", "5"], |s| ShortOfMemory::with_compressed_swap(s, 96), COMPRESSED, ["storage_io"], CompressedSwap::missing),
+        job! {
+            "swap": "tables larger than the memory limit of the workers; swap on a slow disk",
+            loader "--read table --table-mb 96 --file-kb 8 --join group --compute-ms 5",
+            |s| ShortOfMemory::with_slow_swap(s, 96),
+            SWAPPED => ["storage_io"], unless no_swap
+        },
+        job! {
+            "swap-main": "no workers: main's own table is larger than its memory limit",
+            loader "--read table --table-mb 160 --file-kb 8 --join group --compute-ms 5 --workers 0",
+            |s| ShortOfMemory::with_slow_swap(s, 96),
+            SWAPPED_ALONE => ["storage_io"], unless no_swap
+        },
+        job! {
+            "swap-compressed": "tables larger than the memory limit of the workers; swap in compressed memory",
+            loader "--read table --table-mb 176 --file-kb 1024 --workers 1 --join group --compute-ms 5",
+            |s| ShortOfMemory::with_compressed_swap(s, 96),
+            COMPRESSED => ["storage_io"], unless CompressedSwap::missing
+        },
     ]
 }
 
 fn network() -> Vec<Scenario> {
     vec![
-        job!("data-over-tcp", "samples from a slow server over TCP", "loader.py", ["--read", "tcp", "--compute-ms", "5"], |s| boxed(SlowServer::new(s, "tcp", "10")?), SERVED, ["communication"], none),
-        job!("data-over-unix", "samples from a slow server over a unix socket", "loader.py", ["--read", "unix", "--compute-ms", "5"], |s| boxed(SlowServer::new(s, "unix", "10")?), SERVED, ["communication"], none),
-        job!("data-over-tcp-main", "no workers: main itself asks a slow server", "loader.py", ["--read", "tcp", "--workers", "0", "--compute-ms", "5"], |s| boxed(SlowServer::new(s, "tcp", "5")?), SERVED_ALONE, ["communication"], none),
-        job!("no-requests-epoll", "an inference server that waits for requests in epoll", "inference.py", ["--wait", "epoll"], |s| boxed(FewRequests::new(s)?), &[], ["no_work"], none),
-        job!("no-requests-accept", "an inference server that waits for requests in accept", "inference.py", ["--wait", "accept"], |s| boxed(FewRequests::new(s)?), &[], ["no_work"], none),
+        job! {
+            "data-over-tcp": "samples from a slow server over TCP",
+            loader "--read tcp --compute-ms 5",
+            |s| boxed(SlowServer::new(s, "tcp", "10")?),
+            SERVED => ["communication"], unless none
+        },
+        job! {
+            "data-over-unix": "samples from a slow server over a unix socket",
+            loader "--read unix --compute-ms 5",
+            |s| boxed(SlowServer::new(s, "unix", "10")?),
+            SERVED => ["communication"], unless none
+        },
+        job! {
+            "data-over-tcp-main": "no workers: main itself asks a slow server",
+            loader "--read tcp --workers 0 --compute-ms 5",
+            |s| boxed(SlowServer::new(s, "tcp", "5")?),
+            SERVED_ALONE => ["communication"], unless none
+        },
+        job! {
+            "no-requests-epoll": "an inference server that waits for requests in epoll",
+            inference "--wait epoll --compute-ms 10",
+            |s| boxed(FewRequests::new(s)?),
+            &[] => ["no_work"], unless none
+        },
+        job! {
+            "no-requests-accept": "an inference server that waits for requests in accept",
+            inference "--wait accept --compute-ms 10",
+            |s| boxed(FewRequests::new(s)?),
+            &[] => ["no_work"], unless none
+        },
     ]
 }
 
 fn pairs() -> Vec<Scenario> {
     vec![
-        job!("disk+checkpoint", "cold files on a limited disk, and checkpoints to a slow one", "loader.py", ["--read", "files", "--compute-ms", "10", "--checkpoint-every", "10", "--checkpoint-mb", "4", "--checkpoint-dir", "checkpoints"], |s| { let disk = LimitedDisk::operations(s, 200)?; boxed(All(vec![Box::new(CheckpointsOnSlowDisk::new(s, SLOW_WRITES)?), disk])) }, &[], ["storage_io", "checkpoint"], no_slow_disk),
-        job!("disk+preprocessing", "cold files on a limited disk, and a transform", "loader.py", ["--read", "files", "--work-ms", "3", "--compute-ms", "5"], |s| LimitedDisk::operations(s, 120), &[], ["storage_io"], no_limits),
-        job!("preprocessing+competitor", "a transform, while other processes want the CPUs", "loader.py", ["--read", "files", "--cold-epochs", "0", "--work-ms", "6"], |_| boxed(BusyCpus::default()), &[], ["cpu_starvation"], none),
-        job!("share+host-code", "a slow file system in user space, and main's own work in each step", "loader.py", ["--read", "files", "--batch", "4", "--host-ms", "15", "--compute-ms", "5"], |_| boxed(DataOnSlowShare::new(Slowness { read: ms(15), write: Duration::ZERO, names: ms(5) })?), SHARE, ["storage_io"], no_fuse),
-        job!("swap+preprocessing", "tables in swap, and a transform", "loader.py", ["--read", "table", "--table-mb", "96", "--file-kb", "6", "--join", "group", "--work-ms", "3", "--compute-ms", "5"], |s| ShortOfMemory::with_slow_swap(s, 96), SWAPPED, ["storage_io"], no_swap),
+        job! {
+            "disk+checkpoint": "cold files on a limited disk, and checkpoints to a slow one",
+            loader "--read files --compute-ms 10 --checkpoint-every 30 --checkpoint-mb 4 --checkpoint-dir checkpoints",
+            |s| boxed(All(vec![Box::new(CheckpointsOnSlowDisk::new(s, SLOW_WRITES)?), LimitedDisk::operations(s, 100)?])),
+            &[] => ["storage_io"], unless no_slow_disk
+        },
+        job! {
+            "disk+preprocessing": "cold files on a limited disk, and a transform",
+            loader "--read files --work-ms 3 --compute-ms 5",
+            |s| LimitedDisk::operations(s, 120),
+            &[] => ["storage_io"], unless no_limits
+        },
+        job! {
+            "preprocessing+competitor": "a transform, while other processes want the CPUs",
+            loader "--read files --cold-epochs 0 --work-ms 6 --compute-ms 10",
+            |_| boxed(BusyCpus::default()),
+            &[] => ["cpu_starvation"], unless none
+        },
+        job! {
+            "share+host-code": "a slow file system in user space, and main's own work in each step",
+            loader "--read files --batch 4 --host-ms 15 --compute-ms 5",
+            |_| boxed(DataOnSlowShare::new(Slowness { read: ms(15), write: Duration::ZERO, names: ms(5) })?),
+            SHARE => ["storage_io"], unless no_fuse
+        },
+        job! {
+            "swap+preprocessing": "tables in swap, and a transform",
+            loader "--read table --table-mb 176 --file-kb 8 --workers 1 --join group --work-ms 2 --compute-ms 5",
+            |s| ShortOfMemory::with_slow_swap(s, 96),
+            SWAPPED => ["storage_io"], unless no_swap
+        },
     ]
 }
