@@ -112,32 +112,29 @@ impl Hold for DataOnSlowDisk {
     }
 }
 
-/// Checkpoints go to a slow disk: `checkpoints` in the data leads there.
-pub struct CheckpointsOnSlowDisk {
-    disk: SlowDisk,
+/// Checkpoints go to a slow place of their own: `checkpoints` in the data leads there.
+pub struct CheckpointsElsewhere {
+    place: Box<dyn Hold>,
     data: PathBuf,
-    slowness: Slowness,
 }
 
-impl CheckpointsOnSlowDisk {
-    /// The data lie in `scratch`.
-    pub fn new(scratch: &Path, slowness: Slowness) -> Result<CheckpointsOnSlowDisk> {
-        let disk = SlowDisk::new(64 << 20)?;
+impl CheckpointsElsewhere {
+    /// To where `place` has its data; the job's data lie in `scratch`.
+    pub fn new(scratch: &Path, place: impl Hold + 'static) -> Result<CheckpointsElsewhere> {
         let data = scratch.join("data");
         fs::create_dir_all(&data)?;
-        std::os::unix::fs::symlink(disk.path(), data.join("checkpoints"))?;
-        Ok(CheckpointsOnSlowDisk { disk, data, slowness })
+        std::os::unix::fs::symlink(place.data().context("no place for checkpoints")?, data.join("checkpoints"))?;
+        Ok(CheckpointsElsewhere { place: Box::new(place), data })
     }
 }
 
-impl Hold for CheckpointsOnSlowDisk {
+impl Hold for CheckpointsElsewhere {
     fn data(&self) -> Option<PathBuf> {
         Some(self.data.clone())
     }
 
-    fn apply(&mut self, _: &[u32]) -> Result<()> {
-        self.slowness.of(self.disk.delays());
-        Ok(())
+    fn apply(&mut self, pids: &[u32]) -> Result<()> {
+        self.place.apply(pids)
     }
 }
 
@@ -322,4 +319,10 @@ pub fn no_slow_disk() -> Option<String> {
 pub fn no_swap() -> Option<String> {
     let swap = Path::new("/proc/swaps").exists() && Path::new("/dev/loop-control").exists();
     (!swap).then(|| "the kernel has no swap or no loop devices".to_owned())
+}
+
+/// Why there is no io_uring here, if so. The kernel has a switch for it since 6.6.
+pub fn no_uring() -> Option<String> {
+    let off = fs::read_to_string("/proc/sys/kernel/io_uring_disabled").is_ok_and(|text| text.trim() != "0");
+    off.then(|| "io_uring is switched off: sysctl kernel.io_uring_disabled=0".to_owned())
 }

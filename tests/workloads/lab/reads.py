@@ -1,12 +1,12 @@
 """Ways in which a job reads its samples. Each is a class whose `read(n)` gives the bytes of sample number n."""
 
-import ctypes
-import errno
 import mmap
 import os
 import random
 import socket
 import struct
+
+import aio
 
 PAGE = 4096
 CHUNK = 64 << 10
@@ -144,58 +144,26 @@ class Direct(Big):
         return self.buffer[:got]
 
 
-class IoCb(ctypes.Structure):
-    """`struct iocb` of linux/aio_abi.h."""
-
-    _fields_ = [
-        ("data", ctypes.c_uint64),
-        ("key", ctypes.c_uint32),
-        ("rw_flags", ctypes.c_int32),
-        ("opcode", ctypes.c_uint16),
-        ("reqprio", ctypes.c_int16),
-        ("fildes", ctypes.c_uint32),
-        ("buf", ctypes.c_uint64),
-        ("nbytes", ctypes.c_uint64),
-        ("offset", ctypes.c_int64),
-        ("reserved2", ctypes.c_uint64),
-        ("flags", ctypes.c_uint32),
-        ("resfd", ctypes.c_uint32),
-    ]
-
-
 class Asynchronous(Direct):
-    """Kernel AIO: submits all parts of a sample at once and waits in `io_getevents`."""
+    """Kernel AIO: submits all parts of a sample at once and waits for them in `io_getevents`."""
 
     PARTS = 4
-    SETUP, GETEVENTS, SUBMIT = 206, 208, 209  # x86-64
+    queue = aio.Aio
 
     def open(self):
         super().open()
-        self.libc = ctypes.CDLL(None, use_errno=True)
-        self.libc.syscall.restype = ctypes.c_long
-        self.context = ctypes.c_ulong(0)
-        self.call(self.SETUP, ctypes.c_long(self.PARTS), ctypes.byref(self.context))
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.buffer))
-        self.events = (ctypes.c_uint64 * (4 * self.PARTS))()
-
-    def call(self, number, *args):
-        result = self.libc.syscall(ctypes.c_long(number), *args)
-        if result < 0:
-            code = ctypes.get_errno()
-            raise OSError(code, f"system call {number}: {errno.errorcode.get(code, code)}")
-        return result
+        self.asynchronous = self.queue(self.PARTS)
 
     def read(self, n):
         part = self.size // self.PARTS
-        blocks = [
-            IoCb(data=k, opcode=0, fildes=self.fd, buf=self.address + k * part, nbytes=part, offset=self.offset(n) + k * part)
-            for k in range(self.PARTS)
-        ]
-        pointers = (ctypes.POINTER(IoCb) * self.PARTS)(*(ctypes.pointer(block) for block in blocks))
-        parts = ctypes.c_long(self.PARTS)
-        self.call(self.SUBMIT, self.context, parts, pointers)
-        self.call(self.GETEVENTS, self.context, parts, parts, self.events, None)
+        self.asynchronous.read(self.fd, self.buffer, [(self.offset(n) + k * part, k * part, part) for k in range(self.PARTS)])
         return self.buffer[: self.size]
+
+
+class Ring(Asynchronous):
+    """The same by io_uring, which waits in `io_uring_enter`."""
+
+    queue = aio.Ring
 
 
 class Socket:
@@ -265,6 +233,7 @@ KINDS = {
     "mmap": Mapped,
     "direct": Direct,
     "aio": Asynchronous,
+    "uring": Ring,
     "unix": Unix,
     "tcp": Tcp,
     "table": Table,

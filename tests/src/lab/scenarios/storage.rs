@@ -2,8 +2,8 @@
 
 use super::python;
 use crate::lab::holds::{
-    All, BusyCpus, CheckpointsOnSlowDisk, DataOnSlowDisk, DataOnSlowShare, FewRequests, LimitedDisk, ShortOfMemory,
-    SlowServer, Slowness, no_fuse, no_limits, no_slow_disk, no_swap,
+    All, BusyCpus, CheckpointsElsewhere, DataOnSlowDisk, DataOnSlowShare, FewRequests, LimitedDisk, ShortOfMemory,
+    SlowServer, Slowness, no_fuse, no_limits, no_slow_disk, no_swap, no_uring,
 };
 use crate::lab::scenario::{Free, Hold, Parts, Scenario};
 use crate::swap::CompressedSwap;
@@ -39,6 +39,7 @@ const fn reads(each: u64) -> Slowness {
 }
 
 const SLOW_SHARE: Slowness = Slowness { read: ms(5), write: Duration::ZERO, names: ms(2) };
+const SLOW_BOTH: Slowness = Slowness { read: ms(5), write: ms(15), names: Duration::ZERO };
 const SLOW_WRITES: Slowness = Slowness { read: Duration::ZERO, write: ms(20), names: Duration::ZERO };
 
 /// Few KB a file, found by listing.
@@ -133,6 +134,12 @@ fn disks() -> Vec<Scenario> {
             &[] => ["storage_io"], unless no_limits
         },
         job! {
+            "disk-uring": "asynchronous reads, waited for in io_uring_enter",
+            loader "--read uring --compute-ms 10",
+            |s| LimitedDisk::operations(s, 200),
+            &[] => ["storage_io"], unless no_uring
+        },
+        job! {
             "disk-main": "no workers: main itself reads cold files",
             loader "--read files --workers 0 --compute-ms 10",
             |s| LimitedDisk::operations(s, 100),
@@ -153,8 +160,20 @@ fn disks() -> Vec<Scenario> {
         job! {
             "checkpoint-slow-disk": "periodic checkpoints with fsync to a slow disk, while reads are fine",
             loader "--read files --cold-epochs 0 --checkpoint-every 20 --checkpoint-mb 4 --checkpoint-dir checkpoints --compute-ms 10",
-            |s| boxed(CheckpointsOnSlowDisk::new(s, SLOW_WRITES)?),
+            |s| boxed(CheckpointsElsewhere::new(s, DataOnSlowDisk::new(64, SLOW_WRITES)?)?),
             &[] => ["checkpoint"], unless no_slow_disk
+        },
+        job! {
+            "checkpoint-same-disk": "cold files and frequent checkpoints on the same slow disk",
+            loader "--read files --files 200 --compute-ms 10 --checkpoint-every 10 --checkpoint-mb 2",
+            |_| boxed(DataOnSlowDisk::new(96, SLOW_BOTH)?),
+            &[] => ["checkpoint"], unless no_slow_disk
+        },
+        job! {
+            "checkpoint-share": "periodic checkpoints to a slow file system in user space, while reads are fine",
+            loader "--read files --cold-epochs 0 --checkpoint-every 20 --checkpoint-mb 2 --checkpoint-dir checkpoints --compute-ms 10",
+            |s| boxed(CheckpointsElsewhere::new(s, DataOnSlowShare::new(SLOW_WRITES)?)?),
+            &[] => ["checkpoint"], unless no_fuse
         },
         job! {
             "checkpoint-large": "large checkpoints with fsync and rename to the machine's disk",
@@ -176,6 +195,12 @@ fn shares() -> Vec<Scenario> {
         job! {
             "share-mmap": "page faults on a slow file system in user space",
             loader "--read mmap --file-kb 32 --compute-ms 10",
+            |_| boxed(DataOnSlowShare::new(SLOW_SHARE)?),
+            SHARE => ["storage_io"], unless no_fuse
+        },
+        job! {
+            "share-small-files": "small files on a slow file system in user space: listings and look-ups wait as well",
+            loader "--read tree --file-kb 4 --files 300 --compute-ms 5",
             |_| boxed(DataOnSlowShare::new(SLOW_SHARE)?),
             SHARE => ["storage_io"], unless no_fuse
         },
@@ -257,7 +282,7 @@ fn pairs() -> Vec<Scenario> {
         job! {
             "disk+checkpoint": "cold files on a limited disk, and checkpoints to a slow one",
             loader "--read files --compute-ms 10 --checkpoint-every 30 --checkpoint-mb 4 --checkpoint-dir checkpoints",
-            |s| boxed(All(vec![Box::new(CheckpointsOnSlowDisk::new(s, SLOW_WRITES)?), LimitedDisk::operations(s, 100)?])),
+            |s| boxed(All(vec![Box::new(CheckpointsElsewhere::new(s, DataOnSlowDisk::new(64, SLOW_WRITES)?)?), LimitedDisk::operations(s, 100)?])),
             &[] => ["storage_io"], unless no_slow_disk
         },
         job! {
