@@ -18,5 +18,5 @@ pub use nvml::{DEFAULT_LIBRARY, NvmlSource};
 pub use samples::{RawSample, WindowBuilder};
 pub use state::{is_throttled, state_sentences};
 pub use thread::{GpuThread, spawn};
-pub use trace::{busy_line, check_overlap, read_busy};
+pub use trace::{ImportedTrace, RecordingClocks, TraceKind, busy_line, check_overlap, read_trace};
 pub use windows::windows_to_activity;
