@@ -245,6 +245,7 @@ p.export_chrome_trace(sys.argv[2])";
 }
 
 /// Peak resident memory in KiB and time of a report on the run, with this trace.
+#[allow(clippy::zombie_processes, reason = "wait4 collects it, with what it used")]
 fn cost(trace: &Path) -> (i64, Duration) {
     let begin = Instant::now();
     let mut c = command(["report", "--json", "--gpu-trace"]).unwrap();
@@ -265,7 +266,7 @@ fn a_long_trace_takes_little_memory() {
     let base = first - 1_000_000;
     let file = folder.path().join("long.json");
     let mut out = BufWriter::new(File::create(&file).unwrap());
-    write!(out, "{{\"schemaVersion\": 1, \"baseTimeNanoseconds\": {base}, \"traceEvents\": [\n").unwrap();
+    writeln!(out, "{{\"schemaVersion\": 1, \"baseTimeNanoseconds\": {base}, \"traceEvents\": [").unwrap();
     // As a profiler writes it: an operator and a launch on the CPU for each kernel, gaps of a few µs between kernels.
     let (mut written, mut n, kernels) = (0u64, 0u64, 290_000u64);
     let step = (last - first) / kernels;
