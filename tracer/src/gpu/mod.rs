@@ -1,9 +1,11 @@
 //! GPU evidence: NVML samples and imported traces, in one model.
 
 mod clock;
+mod doubt;
 mod driver;
 mod error;
 mod evidence;
+pub mod lag;
 mod nvml;
 mod samples;
 mod state;
@@ -12,6 +14,7 @@ mod trace;
 mod windows;
 
 pub use clock::StampClock;
+pub use doubt::{Doubt, doubt};
 pub use error::{GpuUnavailable, TraceError};
 pub use evidence::{Activity, BusyInterval, GpuActivity, GpuSource};
 pub use nvml::{DEFAULT_LIBRARY, NvmlSource};
