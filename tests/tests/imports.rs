@@ -206,6 +206,26 @@ fn several_devices_and_streams_are_merged() {
 }
 
 #[test]
+fn a_trace_of_each_process_makes_one_picture() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = run();
+    let base = run.wall + run.busy[0].0 - 1_000_000;
+    // Each process saw every other kernel.
+    let files: Vec<PathBuf> = (0..2)
+        .map(|rank| {
+            let file = folder.path().join(format!("rank{rank}.json"));
+            let own = run.busy.iter().skip(rank).step_by(2).map(|(a, b)| (0, 7, a + run.wall, b + run.wall));
+            fs::write(&file, chrome(own, base)).unwrap();
+            file
+        })
+        .collect();
+    let [one, two] = [0, 1].map(|rank| files[rank].to_str().unwrap());
+    let told = report(&run.recording, &["--gpu-trace", one, "--gpu-trace", two]).unwrap();
+    assert_same_gpu(&judged(&run.busy_file), &told);
+    assert_noted(&told, "rank1.json: GPU activity comes from a PyTorch profiler trace");
+}
+
+#[test]
 fn a_trace_of_another_day_is_refused_with_both_ranges() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let run = run();

@@ -21,5 +21,5 @@ pub use nvml::{DEFAULT_LIBRARY, NvmlSource};
 pub use samples::{RawSample, WindowBuilder};
 pub use state::{is_throttled, state_sentences};
 pub use thread::{GpuThread, spawn};
-pub use trace::{ImportedTrace, RecordingClocks, TraceKind, busy_line, check_overlap, read_trace};
+pub use trace::{ImportedTrace, RecordingClocks, TraceKind, busy_line, check_overlap, merge_traces, read_trace};
 pub use windows::windows_to_activity;

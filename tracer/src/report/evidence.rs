@@ -1,4 +1,4 @@
-//! The GPU evidence of a report: what was recorded, or the trace that the person gave.
+//! The GPU evidence of a report: what was recorded, or the traces that the person gave.
 
 use super::from_file::Options;
 use crate::attribution::roles;
@@ -7,7 +7,7 @@ use crate::gpu::{self, Activity, Doubt, GpuActivity, GpuSource, RecordingClocks,
 use crate::recording::{Header, Trailer};
 use crate::timeline::{ThreadLine, Timeline};
 use crate::units::{GpuIndex, MonoNs, Nanos, Pid};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 /// Evidence and what a reader must know of it, one sentence each.
 pub(super) struct Evidence {
@@ -22,21 +22,41 @@ pub(super) fn find(
     trailer: Option<&Trailer>,
     options: &Options,
 ) -> Result<Evidence, TraceError> {
-    match &options.gpu_trace {
-        None => Ok(recorded(tl, header)),
-        Some(path) => {
-            let clocks = RecordingClocks { start: header.started, end: trailer.map(|t| t.ended), span: tl.span };
-            let mut trace = gpu::read_trace(path, &clocks)?;
-            if options.simulated {
-                for g in &mut trace.activity {
-                    g.source = GpuSource::Simulated;
-                    g.name = "simulated GPU".into();
-                }
-                trace.notes.clear();
-            }
-            Ok(Evidence { activity: trace.activity, notes: trace.notes })
-        }
+    if options.gpu_trace.is_empty() {
+        return Ok(recorded(tl, header));
     }
+    let clocks = RecordingClocks { start: header.started, end: trailer.map(|t| t.ended), span: tl.span };
+    let mut notes = Vec::new();
+    let mut traces = Vec::new();
+    for path in &options.gpu_trace {
+        let trace = gpu::read_trace(path, &clocks)?;
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
+        let named = |n: &String| if options.gpu_trace.len() > 1 { format!("{file}: {n}") } else { n.clone() };
+        notes.extend(trace.notes.iter().map(named));
+        traces.push(trace);
+    }
+    let mut activity = gpu::merge_traces(traces);
+    if options.simulated {
+        for g in &mut activity {
+            g.source = GpuSource::Simulated;
+            g.name = "simulated GPU".into();
+        }
+        notes.clear();
+    }
+    notes.extend(renumber(tl, &mut activity));
+    Ok(Evidence { activity, notes })
+}
+
+/// A process counts the devices that it may see (`CUDA_VISIBLE_DEVICES`), NVML counts all: where trace and job have one GPU each, it
+/// is the same one.
+fn renumber(tl: &Timeline, activity: &mut [GpuActivity]) -> Option<String> {
+    let [only] = activity else { return None };
+    let of_job = |pid: Pid| tl.threads.iter().any(|t| t.pid == pid);
+    let on: BTreeSet<GpuIndex> = tl.gpu_processes.iter().filter(|p| of_job(p.pid)).map(|p| p.gpu).collect();
+    let gpu = *on.first().filter(|gpu| on.len() == 1 && **gpu != only.gpu)?;
+    let note = format!("The trace's device {} is GPU {gpu} of this machine: the job uses no other.", only.gpu);
+    only.gpu = gpu;
+    Some(note)
 }
 
 fn recorded(tl: &Timeline, header: &Header) -> Evidence {
@@ -46,7 +66,7 @@ fn recorded(tl: &Timeline, header: &Header) -> Evidence {
         Activity::Windows(windows) => trust(tl, header.sample_hz, g.gpu, windows, &mut notes),
         Activity::Intervals(_) => true,
     });
-    if activity.is_empty() {
+    if activity.is_empty() && notes.is_empty() {
         notes.push(header.gpu_note.clone().unwrap_or_else(|| "No GPU was watched while recording.".into()));
     }
     Evidence { activity, notes }
@@ -116,4 +136,97 @@ fn driver_times(tl: &Timeline, sample_hz: u32, gpu: GpuIndex) -> (Vec<(MonoNs, M
         joins
     });
     (all, has_context)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::{CpuSample, Event, GpuProcess, ImageName, Syscall, TaskEvent, TaskWhat};
+    use crate::gpu::BusyInterval;
+    use crate::timeline::TimelineBuilder;
+    use crate::units::Tid;
+
+    const MS: u64 = 1_000_000;
+    const HZ: u32 = 250;
+
+    /// Processes 1 and 2, each on the GPU of its number; samples of process 1 every 4 ms, in libcuda from 100 to 200 ms and from
+    /// 300 to 3,400 ms; none of process 2 in libcuda.
+    fn timeline() -> Timeline {
+        let mut b = TimelineBuilder::new(Pid(1), MonoNs(0));
+        for (id, path) in [(1, "/usr/lib/libcuda.so.550"), (2, "/usr/bin/python3")] {
+            b.push(Event::ImageName(ImageName { id: ImageId(id), path: path.into() }));
+        }
+        for n in [1, 2] {
+            let what = TaskWhat::Found { parent: Pid(0) };
+            b.push(Event::Task(TaskEvent { time: MonoNs(0), tid: Tid(n), pid: Pid(n), what, comm: "rank".into() }));
+            let on = GpuProcess { time: MonoNs(0), gpu: GpuIndex(n), pid: Pid(n), memory_used: None };
+            b.push(Event::GpuProcess(on));
+            for ms in (0..4_000).step_by(4) {
+                let cuda = n == 1 && ((100..200).contains(&ms) || (300..3_400).contains(&ms));
+                b.push(Event::CpuSample(CpuSample {
+                    time: MonoNs(ms * MS),
+                    tid: Tid(n),
+                    pid: Pid(n),
+                    cpu: 0,
+                    syscall: Syscall::NONE,
+                    user_ip: 0,
+                    image: ImageId(if cuda { 1 } else { 2 }),
+                    file: None,
+                }));
+            }
+        }
+        b.finish(Some(MonoNs(4_000 * MS)))
+    }
+
+    fn busy(gpu: u32) -> GpuActivity {
+        let activity = Activity::Intervals(vec![BusyInterval { start: MonoNs(1), end: MonoNs(2) }]);
+        GpuActivity { gpu: GpuIndex(gpu), name: String::new(), source: GpuSource::Trace, activity }
+    }
+
+    #[test]
+    fn driver_times_are_those_of_the_thread_that_feeds_the_gpu() {
+        let tl = timeline();
+        let at = |ms: u64| MonoNs(ms * MS);
+        assert_eq!(driver_times(&tl, HZ, GpuIndex(1)), (vec![(at(98), at(198)), (at(298), at(3_398))], true));
+        assert_eq!(driver_times(&tl, HZ, GpuIndex(2)), (vec![], true));
+        // Nobody is known to be on it: the job's feeder is taken, and nothing is said of a context.
+        assert_eq!(driver_times(&tl, HZ, GpuIndex(5)).0.len(), 2);
+        assert!(!driver_times(&tl, HZ, GpuIndex(5)).1);
+    }
+
+    #[test]
+    fn silent_windows_are_dropped_and_told_and_idle_ones_are_kept() {
+        let tl = timeline();
+        let mut zero: Vec<GpuWindow> = (0..20)
+            .map(|n| GpuWindow {
+                gpu: GpuIndex(0),
+                start: MonoNs(n * 200 * MS),
+                end: MonoNs((n + 1) * 200 * MS),
+                utilization: 0.0,
+            })
+            .collect();
+        let mut notes = Vec::new();
+        assert!(!trust(&tl, HZ, GpuIndex(1), &mut zero, &mut notes));
+        assert!(notes[0].contains("was in its driver for 3.2 s") && notes[0].contains("--gpu-trace"), "{notes:?}");
+        notes.clear();
+        assert!(
+            trust(&tl, HZ, GpuIndex(2), &mut zero, &mut notes) && trust(&tl, HZ, GpuIndex(5), &mut zero, &mut notes)
+        );
+        assert!(notes.is_empty(), "{notes:?}");
+    }
+
+    #[test]
+    fn one_device_is_the_one_gpu_that_the_job_is_on() {
+        let mut tl = timeline();
+        assert!(renumber(&tl, &mut [busy(0)]).is_none(), "the job is on two GPUs");
+        tl.gpu_processes.retain(|p| p.gpu == GpuIndex(2));
+        assert!(renumber(&tl, &mut [busy(0), busy(1)]).is_none());
+        assert!(renumber(&tl, &mut [busy(2)]).is_none());
+        let mut one = [busy(0)];
+        let note = renumber(&tl, &mut one).unwrap();
+        assert_eq!(
+            (one[0].gpu, note.as_str()),
+            (GpuIndex(2), "The trace's device 0 is GPU 2 of this machine: the job uses no other.")
+        );
+    }
 }

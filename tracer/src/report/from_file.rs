@@ -16,9 +16,10 @@ pub struct Options {
     pub from: Option<Nanos>,
     /// End of that part.
     pub to: Option<Nanos>,
-    /// A trace of GPU activity to use instead of what was recorded, of any kind that docs/gpu-evidence.md lists.
-    pub gpu_trace: Option<PathBuf>,
-    /// The trace is of a simulated GPU.
+    /// Traces of GPU activity to use instead of what was recorded, of any kind that docs/gpu-evidence.md lists: one, or one of
+    /// each process.
+    pub gpu_trace: Vec<PathBuf>,
+    /// The traces are of a simulated GPU.
     pub simulated: bool,
 }
 

@@ -1,8 +1,8 @@
 //! Chrome traces as PyTorch's profiler (Kineto) writes them, read event by event: a trace may be gigabytes long.
 //!
-//! Written by `libkineto/src/output_json.cpp`: an object whose `traceEvents` come last, times in µs. Since PyTorch 2.3 they
-//! count from `baseTimeNanoseconds`; older traces hold wall-clock µs. Work on a device has `"ph": "X"`, one of three
-//! categories, and the device in `args.device`, which is its `pid`, too.
+//! Written by `libkineto/src/output_json.cpp`: an object with its `traceEvents`, times in µs. From PyTorch 2.4 on they count from
+//! `baseTimeNanoseconds`, which stands behind the events up to 2.6; before, they are wall-clock times. Work on a device has
+//! `"ph": "X"`, one of three categories, and the device in `args.device`, which is its `pid`, too.
 
 use super::work::TraceWork;
 use crate::gpu::TraceError;

@@ -15,6 +15,8 @@ use super::evidence::{Activity, BusyInterval, GpuActivity, GpuSource};
 use crate::units::GpuIndex;
 use align::Base;
 use flate2::read::MultiGzDecoder;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::io::{BufReader, Cursor, ErrorKind, Read};
 use std::path::Path;
@@ -88,6 +90,34 @@ pub fn read_trace(path: &Path, clocks: &RecordingClocks) -> Result<ImportedTrace
     }
 }
 
+/// Several traces as one, as of several processes that each wrote their own: work on the same GPU is merged.
+pub fn merge_traces(traces: Vec<ImportedTrace>) -> Vec<GpuActivity> {
+    let mut all: BTreeMap<GpuIndex, GpuActivity> = BTreeMap::new();
+    for g in traces.into_iter().flat_map(|t| t.activity) {
+        match all.entry(g.gpu) {
+            Entry::Vacant(place) => drop(place.insert(g)),
+            Entry::Occupied(mut known) => join(known.get_mut(), g),
+        }
+    }
+    all.into_values().collect()
+}
+
+fn join(a: &mut GpuActivity, b: GpuActivity) {
+    let (Activity::Intervals(all), Activity::Intervals(more)) = (&mut a.activity, b.activity) else { return };
+    all.extend(more);
+    all.sort_unstable_by_key(|i| i.start);
+    all.dedup_by(|next, kept| {
+        let joins = next.start <= kept.end;
+        if joins {
+            kept.end = kept.end.max(next.end);
+        }
+        joins
+    });
+    if a.name.is_empty() {
+        a.name = b.name;
+    }
+}
+
 fn read_text(
     content: Content,
     mut head: Vec<u8>,
@@ -133,6 +163,9 @@ enum Content {
     Busy,
     Foreign,
 }
+
+/// A wall clock that shows less counts from something else than 1970.
+const YEAR_1973_NS: i128 = 100_000_000_000_000_000;
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
@@ -214,7 +247,7 @@ fn placed(
     let last = devices.values().filter_map(|s| s.last()).map(|s| s.end).max();
     let (Some(first), Some(last), Some(told)) = (first, last, bases.first()) else { return Err(TraceError::NeverBusy) };
     let Some(place) = align::place(first, last, bases, clocks) else {
-        return Err(apart(first, last, *told, clocks));
+        return Err(apart(first, last, *told, work.cut.is_some(), clocks));
     };
     let activity: Vec<GpuActivity> = devices
         .into_iter()
@@ -280,7 +313,7 @@ fn coverage(activity: &[GpuActivity], clocks: &RecordingClocks) -> Option<String
 }
 
 /// The refusal of a trace of another time, both ranges in the terms of what the trace says.
-fn apart(first: i64, last: i64, told: Base, clocks: &RecordingClocks) -> TraceError {
+fn apart(first: i64, last: i64, told: Base, cut: bool, clocks: &RecordingClocks) -> TraceError {
     let trace = (i128::from(first) + i128::from(told.ns), i128::from(last) + i128::from(told.ns));
     let recording = align::span_on(told.clock, clocks);
     let wall =
@@ -288,10 +321,10 @@ fn apart(first: i64, last: i64, told: Base, clocks: &RecordingClocks) -> TraceEr
     TraceError::NoOverlapWall {
         trace: (wall(trace.0), wall(trace.1)),
         recording: (wall(recording.0), wall(recording.1)),
-        hint: if told.ns == 0 && trace.1 < 100_000_000 * 1_000_000_000 {
-            "the trace does not say when it began: export or write it with a newer version of the profiler"
-        } else {
-            "give the trace of the same run"
+        hint: match told.ns == 0 && trace.1 < YEAR_1973_NS {
+            true if cut => "the trace is cut off before it says when it began: write it again",
+            true => "the trace does not say when it began: write or export it with a newer version of the profiler",
+            false => "give the trace of the same run",
         },
     }
 }

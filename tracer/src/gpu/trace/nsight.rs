@@ -1,7 +1,7 @@
 //! Nsight Systems reports exported with `nsys export --type sqlite`.
 //!
 //! One table per kind of activity, made only where there was any. Times are nanoseconds from the start of the session, whose
-//! wall-clock time is in `TARGET_INFO_SESSION_START_TIME` (from 2021.4 on), or of the wall clock itself
+//! wall-clock time is in `TARGET_INFO_SESSION_START_TIME` (absent in old exports), or of the wall clock itself
 //! (`--ts-normalize=true`). A kernel's `deviceId` counts as its process does; `TARGET_INFO_CUDA_DEVICE` says which GPU that is.
 
 use super::work::TraceWork;

@@ -84,6 +84,18 @@ fn every_clock_of_a_chrome_trace_finds_its_place() {
 }
 
 #[test]
+fn a_base_behind_the_events_counts_and_a_trace_cut_before_it_cannot_be_placed() {
+    let text = chrome(None, 1_000 * S);
+    let late =
+        format!("{}, \"displayTimeUnit\": \"ms\", \"baseTimeNanoseconds\": {WALL}}}", text.trim_end_matches('}'));
+    assert_eq!(spans(&read(late.as_bytes()).unwrap()), expected());
+    let relative = chrome(None, 0);
+    let e = failure(&relative.as_bytes()[..relative.len() - 2]);
+    assert!(e.contains("do not overlap; the trace is cut off before it says when it began"), "{e}");
+    assert!(failure(relative.as_bytes()).contains("does not say when it began"));
+}
+
+#[test]
 fn gzip_and_a_byte_order_mark_do_not_matter() {
     let text = chrome(Some(WALL), 1_000 * S);
     let marked = [BOM, text.as_bytes()].concat();
