@@ -64,6 +64,39 @@ fn windows_in_time_stay_where_they_are() {
     assert!(!notes(&told).iter().any(|n| n.contains("lagged")), "{:#}", told["notes"]);
 }
 
+/// The same run judged by its windows, late or not, and by its exact busy times.
+fn assert_kinds_agree(scenario: &str, lag_ms: u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, busy) = (folder.path().join("run.gpustall"), folder.path().join("run.busy"));
+    let mut c = command(["demo", scenario, "--json", "--duration", "10s", "--nvml", "--nvml-lib"]).unwrap();
+    c.arg(standin_nvml()).arg("-o").arg(&file).arg("--keep-busy").arg(&busy);
+    let output = c.env("GPUSTALL_STANDIN_LAG_MS", lag_ms.to_string()).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let by_windows: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let exact = report(&file, &["--gpu-trace", busy.to_str().unwrap()]).unwrap();
+    let told = format!("windows: {:#}\nexact: {:#}", by_windows["causes"], exact["causes"]);
+    println!("{scenario}, {lag_ms} ms late: {told}");
+    assert_eq!(by_windows["verdict"]["bottleneck"], exact["verdict"]["bottleneck"], "{told}");
+    let share = |v: &Value, cause: &Value| {
+        let all = v["causes"].as_array().unwrap();
+        all.iter().filter(|c| c["cause"] == *cause).map(|c| c["share"].as_f64().unwrap()).sum::<f64>()
+    };
+    for c in by_windows["causes"].as_array().unwrap().iter().chain(exact["causes"].as_array().unwrap()) {
+        let (a, b) = (share(&by_windows, &c["cause"]), share(&exact, &c["cause"]));
+        assert!((a - b).abs() <= 0.10, "{}: {a:.3} by windows, {b:.3} exactly\n{told}", c["cause"]);
+    }
+    assert_eq!(exact["gpus"][0]["certain_share"], 1.0);
+}
+
+#[test]
+fn both_kinds_of_evidence_agree_on_one_run() {
+    let _alone = alone();
+    build_cuda();
+    assert_kinds_agree("disk", 0);
+    assert_kinds_agree("disk", 150);
+    assert_kinds_agree("preprocessing", 0);
+}
+
 #[test]
 fn a_driver_that_tells_nothing_is_no_idle_gpu() {
     let _alone = alone();
