@@ -98,6 +98,8 @@ pub fn resolve(btf: &[u8]) -> Result<KernelOffsets, OffsetError> {
         regs_orig_ax: regs.byte(&["orig_ax"])?,
         regs_di: regs.byte(&["di"])?,
         regs_si: regs.byte(&["si"])?,
+        regs_dx: regs.byte(&["dx"])?,
+        regs_r10: regs.byte(&["r10"])?,
         regs_ip: regs.byte(&["ip"])?,
         regs_from_stack: thread_size
             .checked_sub(regs_size)
@@ -299,7 +301,7 @@ mod tests {
         let k = resolve(&blob).unwrap();
         assert_eq!(k.task_iowait_mask.count_ones(), 1, "in_iowait is one bit");
         assert_eq!(k.regs_orig_ax, 15 * 8, "x86-64 system call ABI");
-        assert_eq!(k.regs_di, 14 * 8);
+        assert_eq!((k.regs_di, k.regs_dx, k.regs_r10), (14 * 8, 12 * 8, 7 * 8));
         assert_eq!(k.regs_ip, 16 * 8);
         assert_eq!(k.task_tgid, k.task_pid + 4);
         assert!(k.regs_from_stack < k.thread_size && k.thread_size.is_multiple_of(4096));
