@@ -43,7 +43,7 @@ pub fn resolve(btf: &[u8]) -> Result<KernelOffsets, OffsetError> {
     let rq = Layout::new(&btf, "request", &["q", "__sector", "__data_len", "cmd_flags"])?;
     let queue = Layout::new(&btf, "request_queue", &[])?;
     let disk = Layout::new(&btf, "gendisk", &["major", "first_minor"])?;
-    let regs = Layout::new(&btf, "pt_regs", &["orig_ax", "di", "si", "ip"])?;
+    let regs = Layout::new(&btf, "pt_regs", &["orig_ax", "di", "si", "dx", "r10", "ip"])?;
 
     let iowait = task.need(&["in_iowait"])?;
     let thread_size = btf.union_size("thread_union").unwrap_or(USUAL_THREAD_SIZE);
@@ -220,7 +220,7 @@ mod tests {
             ("request", vec!["q", "__sector", "__data_len", "cmd_flags", "start_time_ns"]),
             ("request_queue", vec!["disk"]),
             ("gendisk", vec!["major", "first_minor"]),
-            ("pt_regs", vec!["orig_ax", "di", "si", "ip"]),
+            ("pt_regs", vec!["orig_ax", "di", "si", "dx", "r10", "ip"]),
         ] {
             let mut members = members;
             edit(name, &mut members);
