@@ -249,7 +249,7 @@ mod tests {
         assert_eq!((k.file_dentry, k.dentry_name), (8 + 8, 8 + 8));
         assert_eq!((k.rq_disk, k.queue_disk, k.rq_start), (ABSENT, 0, 32));
         assert_eq!((k.switch_has_state, k.rq_arg, k.has_pt_regs_helper), (1, 0, 1));
-        assert_eq!((k.thread_size, k.regs_from_stack), (16384, 16384 - 32));
+        assert_eq!((k.thread_size, k.regs_from_stack), (16384, 16384 - 6 * 8), "six registers in this pt_regs");
     }
 
     #[test]
