@@ -154,6 +154,8 @@ pub struct State {
     pub record: OffCpuFile,
     /// Address of the super block that `record.file.dev` and `record.file.magic` were read from; 0 if from none.
     pub sb: u64,
+    /// 1 if `record.file` is the file that the thread has just faulted a page of; it may be about to wait for it.
+    pub fault: u64,
 }
 
 /// Slots of the array of states, a power of two: the state of a thread is in the slot of its id modulo this number, or else
@@ -414,6 +416,10 @@ pub struct KernelOffsets {
     pub inode_sb: u32,
     pub sb_dev: u32,
     pub sb_magic: u32,
+    /// `folio.mapping`, before 5.16 `page.mapping`; may be [`ABSENT`].
+    pub folio_mapping: u32,
+    /// `address_space.host`.
+    pub mapping_host: u32,
     pub dentry_parent: u32,
     /// `dentry.d_name.name`.
     pub dentry_name: u32,

@@ -31,6 +31,7 @@ fn work(args: &[&str]) -> Result<Value> {
         ["write-fsync", path, bytes] => write_fsync(path, bytes.parse()?),
         ["open", flags, paths @ ..] => Ok(open(flags.parse()?, paths)),
         ["cold-read", path] => cold_read(path),
+        ["map", path] => map(path),
         ["stat", path] => {
             // The error counts as an answer too.
             let found = fs::symlink_metadata(path).is_ok();
@@ -108,6 +109,25 @@ fn cold_read(path: &str) -> Result<Value> {
     }
     std::mem::forget(file);
     Ok(json!({ "tid": tid(), "bytes": bytes, "fd": fd }))
+}
+
+/// Maps a whole file and looks at one byte of every 64 KiB. The descriptor is closed before.
+fn map(path: &str) -> Result<Value> {
+    const STEP: usize = 64 << 10;
+    let file = File::open(path)?;
+    let length = usize::try_from(file.metadata()?.len())?;
+    // SAFETY: a new mapping of a whole file that nobody cuts; it is kept until the end.
+    let bytes = unsafe {
+        let at = libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd(), 0);
+        if at == libc::MAP_FAILED {
+            bail!("mmap {path}: {}", io::Error::last_os_error());
+        }
+        libc::madvise(at, length, libc::MADV_RANDOM);
+        std::slice::from_raw_parts(at.cast::<u8>(), length)
+    };
+    drop(file);
+    let sum: u64 = bytes.iter().step_by(STEP).map(|b| u64::from(*b)).sum();
+    Ok(json!({ "tid": tid(), "looks": length.div_ceil(STEP), "sum": sum }))
 }
 
 /// Works until the *thread* has run for so long, however busy the machine is.
