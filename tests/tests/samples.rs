@@ -59,3 +59,18 @@ fn no_samples_when_they_are_off() -> Result<()> {
     assert_eq!(samples(&t).len(), 0);
     Ok(())
 }
+
+#[test]
+fn a_thread_inside_page_faults_shows_that() -> Result<()> {
+    let t = traced(WORKLOAD, &["fault", "600"], |_| {})?;
+    let tid = t.fact("tid")? as u32;
+    let all = samples(&t);
+    let mine: Vec<_> = all.iter().filter(|s| s.tid.0 == tid).collect();
+    assert!(rate_is_right(mine.len(), t.fact("cpu_ns")?), "{} samples", mine.len());
+    // The rest is in madvise, which gives the pages back.
+    let inside = mine.iter().filter(|s| s.syscall == Syscall::FAULT).count();
+    let given_back = mine.iter().filter(|s| s.syscall == Syscall(libc::SYS_madvise as i16)).count();
+    assert!(inside > mine.len() / 2, "{inside} of {} in page faults", mine.len());
+    assert!((inside + given_back) * 10 > mine.len() * 9, "{inside} and {given_back} of {}", mine.len());
+    Ok(())
+}

@@ -32,6 +32,8 @@ pub const ABSENT: u32 = u32::MAX;
 
 /// Value of [`OffCpu::syscall`] and [`CpuSample::syscall`] outside any system call: user code, or a page fault.
 pub const NO_SYSCALL: i16 = -1;
+/// In a sample: outside any system call, yet in the kernel, hence in a page fault.
+pub const PAGE_FAULT: i16 = -2;
 
 /// The interval began before the tracer was attached; its start is the time of the attach.
 pub const FLAG_SEEDED: u16 = 1 << 0;
@@ -174,7 +176,7 @@ pub struct CpuSample {
     pub pid: u32,
     /// CPU it ran on.
     pub cpu: u16,
-    /// System call it was in, or [`NO_SYSCALL`] for user code.
+    /// System call it was in, [`NO_SYSCALL`] for user code, or [`PAGE_FAULT`].
     pub syscall: i16,
     /// Time of the sample.
     pub time_ns: u64,

@@ -89,7 +89,7 @@ impl<'a> Walker<'a> {
     }
 
     fn ran(&self, ix: ThreadIx, line: &ThreadLine, from: MonoNs, to: MonoNs, out: &mut Vec<Segment>) {
-        for (lo, hi, cause) in self.running.split(self.tl, self.roles, ix, from, to) {
+        for (lo, hi, cause) in self.running.split(self.tl, self.roles, self.around, ix, from, to) {
             self.push_of(ix, line, lo, hi, What::Ran, cause, out);
         }
     }
