@@ -42,6 +42,9 @@ pub struct Usage {
     pub after: Nanos,
     /// Number of gaps, or of windows with idle time.
     pub gaps: u64,
+    /// Idle time that is sure to lie where it was placed: all of it between exact intervals; with windows, that of windows
+    /// without any work, and that spent on waits in which a GPU has nothing to do.
+    pub certain: Nanos,
 }
 
 /// Gaps between a checkpoint's pieces that still belong to it: pickling between two writes.
@@ -100,6 +103,7 @@ fn explain_intervals(
         }
         None => usage.before = end.since(start),
     }
+    usage.certain = usage.idle;
     usage
 }
 
@@ -147,17 +151,19 @@ fn explain_windows(
         let mut segments = walker.explain(roles.feeder, from, to);
         startup::apply(&mut segments, &roles.startups);
         join_checkpoints(tl, roles, &mut segments);
-        spend(tl, roles, &mut segments, idle);
+        let sure = spend(tl, roles, &mut segments, idle);
+        usage.certain += if busy == Nanos::ZERO { idle } else { sure };
         each(ExplainedGap { gpu, start: from, end: to, idle, segments });
     }
     usage
 }
 
-/// Distributes a window's idle time over its segments, most certain kind first. A window says how long the GPU was idle,
-/// not when.
-fn spend(tl: &Timeline, roles: &Roles, segments: &mut [Segment], idle: Nanos) {
+/// Distributes a window's idle time over its segments, most certain kind first, and gives the part that went to the sure kind.
+/// A window says how long the GPU was idle, not when.
+fn spend(tl: &Timeline, roles: &Roles, segments: &mut [Segment], idle: Nanos) -> Nanos {
     let mut left = idle;
-    for class in 0..=LEAST_CERTAIN {
+    let mut sure = Nanos::ZERO;
+    for class in SURE..=LEAST_CERTAIN {
         let members: Vec<usize> = (0..segments.len()).filter(|i| doubt(tl, roles, segments, *i) == class).collect();
         let total: Nanos = members.iter().filter_map(|i| segments.get(*i)).map(Segment::length).sum();
         let spent = total.0.min(left.0);
@@ -173,8 +179,14 @@ fn spend(tl: &Timeline, roles: &Roles, segments: &mut [Segment], idle: Nanos) {
             given = upto;
         }
         left -= Nanos(spent);
+        if class == SURE {
+            sure = Nanos(spent);
+        }
     }
+    sure
 }
+
+const SURE: u8 = 0;
 
 const LEAST_CERTAIN: u8 = 3;
 
@@ -185,7 +197,7 @@ fn doubt(tl: &Timeline, roles: &Roles, segments: &[Segment], n: usize) -> u8 {
     match s.cause {
         // In the driver, or in a wait that nothing explains: probably waiting for the GPU's own work.
         Cause::GpuDriver | Cause::Unknown => LEAST_CERTAIN,
-        _ if line.pid != roles.feeder_pid => 0,
+        _ if line.pid != roles.feeder_pid => SURE,
         // Preempted while it waited for the GPU: the GPU went on working.
         Cause::CpuStarved | Cause::CpuThrottled if beside_driver(segments, n) => LEAST_CERTAIN,
         Cause::HostCode => match roles.of(ix) {
@@ -193,7 +205,7 @@ fn doubt(tl: &Timeline, roles: &Roles, segments: &[Segment], n: usize) -> u8 {
             // Threads that drive the GPU beside the feeder, such as the backward pass.
             _ => 2,
         },
-        _ => 0,
+        _ => SURE,
     }
 }
 

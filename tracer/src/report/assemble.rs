@@ -1,7 +1,7 @@
 //! The report from timeline, attribution and diagnosis: a pure function.
 
 use super::{CauseShare, ChainLink, Gap, GapGroup, GpuReport, RecordingInfo, Report, SCHEMA, TargetInfo, tables};
-use crate::attribution::{Attribution, ExplainedGap, GpuAttribution, NoRecord, Segment, Totals, What};
+use crate::attribution::{Attribution, ExplainedGap, GpuAttribution, NoRecord, Segment, Totals, Usage, What};
 use crate::diagnosis::{Diagnosis, Verdict};
 use crate::events::{GpuState, LossKind, SleepState, syscalls};
 use crate::gpu::{self, Activity, GpuSource};
@@ -114,11 +114,17 @@ fn one_gpu(p: &Parts<'_>, g: &GpuAttribution, verdict: &Verdict) -> GpuReport {
             GpuSource::Simulated => "simulated",
         }
         .into(),
+        evidence: match g.gpu.activity {
+            Activity::Intervals(_) => "intervals",
+            Activity::Windows(_) => "windows",
+        }
+        .into(),
         active_from_s: since(p, u.from),
         active_to_s: since(p, u.to),
         busy_s: u.busy.secs(),
         idle_s: u.idle.secs(),
         idle_share: u.idle.share_of(u.busy + u.idle),
+        certain_share: certain_share(u),
         before_s: u.before.secs(),
         after_s: u.after.secs(),
         gap_count: u.gaps,
@@ -126,6 +132,11 @@ fn one_gpu(p: &Parts<'_>, g: &GpuAttribution, verdict: &Verdict) -> GpuReport {
         verdict: verdict.clone(),
         state: state.unwrap_or_default(),
     }
+}
+
+/// Without idle time nothing was placed that could be wrong.
+fn certain_share(u: &Usage) -> f64 {
+    if u.idle == Nanos::ZERO { 1.0 } else { u.certain.share_of(u.idle) }
 }
 
 fn groups(totals: &Totals) -> Vec<GapGroup> {
@@ -241,10 +252,19 @@ fn notes(p: &Parts<'_>) -> Vec<String> {
             p.timeline.contradictions
         ));
     }
-    if p.attribution.gpus.iter().any(|g| matches!(g.gpu.activity, Activity::Windows(_))) {
+    let windows: Vec<&GpuAttribution> =
+        p.attribution.gpus.iter().filter(|g| matches!(g.gpu.activity, Activity::Windows(_))).collect();
+    if !windows.is_empty() {
         out.push(
             "GPU activity is known as NVML utilization over windows of about 1/6 s: how long the GPU was idle is known, when inside a window is not; causes are assigned most certain first.".into(),
         );
+    }
+    for g in windows.iter().filter(|g| g.usage.idle > Nanos::ZERO) {
+        out.push(format!(
+            "GPU {}: {:.0} % of its idle time certainly lies where it is placed, in windows without any work or in waits during which a GPU has nothing to do; the rest is placed by likelihood.",
+            g.gpu.gpu.0,
+            100.0 * certain_share(&g.usage)
+        ));
     }
     out
 }

@@ -1,11 +1,11 @@
 //! The report of a recording file: reads, attributes, diagnoses and assembles.
 
-use super::{Parts, Report, assemble};
+use super::{Parts, Report, assemble, evidence};
 use crate::attribution;
 use crate::diagnosis;
-use crate::gpu::{self, GpuActivity, GpuSource, TraceError};
+use crate::gpu::TraceError;
 use crate::recording::{Header, ReadError, Reader};
-use crate::timeline::{self, Timeline};
+use crate::timeline;
 use crate::units::{MonoNs, Nanos};
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ pub struct Options {
     pub from: Option<Nanos>,
     /// End of that part.
     pub to: Option<Nanos>,
-    /// A trace of GPU activity to use instead of what was recorded, of kind `busy` (docs/gpu-evidence.md).
+    /// A trace of GPU activity to use instead of what was recorded, of any kind that docs/gpu-evidence.md lists.
     pub gpu_trace: Option<PathBuf>,
     /// The trace is of a simulated GPU.
     pub simulated: bool,
@@ -72,12 +72,8 @@ pub fn of_file(path: &Path, options: &Options) -> Result<Report, ReportError> {
     if part.is_some_and(|(from, _)| from >= loaded.end) {
         return Err(ReportError::PastEnd { length: loaded.end.since(start) });
     }
-    let activity = activity(tl, options)?;
-    let mut notes = Vec::new();
-    if activity.is_empty() {
-        notes.push(header.gpu_note.clone().unwrap_or_else(|| "No GPU was watched while recording.".into()));
-    }
-    let attribution = attribution::attribute(tl, &header.mounts, activity);
+    let evidence = evidence::find(tl, &header, loaded.trailer.as_ref(), options)?;
+    let attribution = attribution::attribute(tl, &header.mounts, evidence.activity);
     let diagnosis = diagnosis::diagnose(tl, &attribution, &header);
     let file_bytes = std::fs::metadata(path).map_or(0, |m| m.len());
     Ok(assemble(&Parts {
@@ -88,7 +84,7 @@ pub fn of_file(path: &Path, options: &Options) -> Result<Report, ReportError> {
         timeline: tl,
         attribution: &attribution,
         diagnosis: &diagnosis,
-        notes: notes_of(&header, notes),
+        notes: notes_of(&header, evidence.notes),
     }))
 }
 
@@ -99,21 +95,6 @@ fn check_part(from: Option<Nanos>, to: Option<Nanos>) -> Result<(), ReportError>
         (_, Some(Nanos::ZERO)) => Err(ReportError::NothingBefore),
         _ => Ok(()),
     }
-}
-
-fn activity(tl: &Timeline, options: &Options) -> Result<Vec<GpuActivity>, TraceError> {
-    let Some(trace) = &options.gpu_trace else {
-        return Ok(gpu::windows_to_activity(&tl.gpus, &tl.gpu_windows));
-    };
-    let mut activity = gpu::read_busy(trace, tl.span.1)?;
-    gpu::check_overlap(&activity, tl.span.0, tl.span.1)?;
-    if options.simulated {
-        for g in &mut activity {
-            g.source = GpuSource::Simulated;
-            g.name = "simulated GPU".into();
-        }
-    }
-    Ok(activity)
 }
 
 fn notes_of(header: &Header, mut notes: Vec<String>) -> Vec<String> {
