@@ -72,7 +72,8 @@ pub struct OffCpu {
     pub wake_ns: u64,
     /// It runs again.
     pub on_ns: u64,
-    /// First argument of the system call it was in (a descriptor, a futex address); 0 outside system calls.
+    /// First argument of the system call it was in (a descriptor, a futex address); 0 outside system calls. For [`POLL`],
+    /// [`EPOLL_WAIT`] and [`EPOLL_PWAIT`] the time-out instead, milliseconds as a sign-extended `int`, negative for none.
     pub arg0: u64,
     /// Waking thread; 0 if none, or if an interrupt hit the idle task.
     pub waker_tid: u32,
@@ -315,6 +316,10 @@ pub struct Task {
 
 /// `poll`, whose first argument points at an array of `struct pollfd`.
 pub const POLL: i16 = 7;
+/// `epoll_wait`; its time-out is the fourth argument, that of [`POLL`] the third.
+pub const EPOLL_WAIT: i16 = 232;
+/// `epoll_pwait`, with its time-out in the same place.
+pub const EPOLL_PWAIT: i16 = 281;
 /// `ppoll`, likewise.
 pub const PPOLL: i16 = 271;
 /// `sendfile`, which reads from the descriptor in its *second* argument.
@@ -424,6 +429,10 @@ pub struct KernelOffsets {
     pub regs_orig_ax: u32,
     pub regs_di: u32,
     pub regs_si: u32,
+    /// `pt_regs.dx`: third argument.
+    pub regs_dx: u32,
+    /// `pt_regs.r10`: fourth argument.
+    pub regs_r10: u32,
     pub regs_ip: u32,
     /// Distance of the saved user registers from `task.stack`, used where the helper is missing (before 5.15).
     pub regs_from_stack: u32,

@@ -3,6 +3,7 @@
 use super::Cause;
 use super::roles::{Role, Roles};
 use super::segment::{NoRecord, Segment, What};
+use super::startup;
 use super::walk::Walker;
 use crate::events::GpuWindow;
 use crate::gpu::{Activity, BusyInterval, GpuActivity};
@@ -80,6 +81,7 @@ fn explain_intervals(
             }
             Some(idle_from) if from > idle_from => {
                 let mut segments = walker.explain(roles.feeder, idle_from, from);
+                startup::apply(&mut segments, &roles.startups);
                 join_checkpoints(tl, roles, &mut segments);
                 let idle = from.since(idle_from);
                 usage.idle += idle;
@@ -143,6 +145,7 @@ fn explain_windows(
         }
         usage.gaps += 1;
         let mut segments = walker.explain(roles.feeder, from, to);
+        startup::apply(&mut segments, &roles.startups);
         join_checkpoints(tl, roles, &mut segments);
         spend(tl, roles, &mut segments, idle);
         each(ExplainedGap { gpu, start: from, end: to, idle, segments });

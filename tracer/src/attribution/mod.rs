@@ -9,6 +9,7 @@ mod gaps;
 pub mod roles;
 mod running;
 mod segment;
+mod startup;
 mod surroundings;
 mod totals;
 mod walk;

@@ -2,6 +2,7 @@
 
 use super::calls::{self, CallKind};
 use super::checkpoints;
+use super::startup::{self, Life};
 use crate::events::{FileType, Syscall};
 use crate::timeline::{FileIx, ThreadIx, ThreadLine, Timeline, WakeKind};
 use crate::units::{MonoNs, Nanos, Pid};
@@ -49,6 +50,8 @@ pub struct Roles {
     pub feeder_pid: Pid,
     /// The feeder reads and decodes the data itself, since there are no workers.
     pub feeder_loads_data: bool,
+    /// Times in which workers were being started.
+    pub startups: Vec<(MonoNs, MonoNs)>,
     /// Files that the feeder's process writes checkpoints to.
     pub checkpoints: HashSet<FileIx>,
 }
@@ -134,7 +137,18 @@ pub fn assign(timeline: &Timeline, gpu_pids: &[Pid]) -> Roles {
     }
     let feeder_loads_data = !of.contains(&Role::Worker) && feeder.is_some_and(|f| loads_data(timeline, f));
     let checkpoints = checkpoints::find(timeline, feeder_pid);
-    Roles { of, first_delivery, feeder, feeder_pid, feeder_loads_data, checkpoints }
+    let end = timeline.span.1;
+    let workers: Vec<Life> = timeline
+        .lines()
+        .filter(|(ix, t)| t.is_main() && t.pid != feeder_pid && of.get(ix.0 as usize) == Some(&Role::Worker))
+        .map(|(ix, t)| Life {
+            born: t.forked.then_some(t.born),
+            first_delivery: first_delivery.get(ix.0 as usize).copied().flatten(),
+            died: (t.died < end).then_some(t.died),
+        })
+        .collect();
+    let startups = startup::phases(&workers);
+    Roles { of, first_delivery, feeder, feeder_pid, feeder_loads_data, startups, checkpoints }
 }
 
 fn edges(timeline: &Timeline) -> Edges {

@@ -157,6 +157,10 @@ impl<'a> Walker<'a> {
         out: &mut Vec<Segment>,
     ) {
         if let Some(waker) = self.edge(line, i) {
+            if self.ended(waker, i) {
+                let what = What::Blocked { interval: n as u32 };
+                return self.push_of(ix, line, from, to, what, Cause::WorkerStartup, out);
+            }
             if depth < MAX_DEPTH {
                 self.walk(waker, from, to, from, depth + 1, out);
                 return;
@@ -182,6 +186,16 @@ impl<'a> Walker<'a> {
             return None;
         }
         self.tl.thread_at(i.waker, i.wake).filter(|ix| self.tl.thread(*ix).is_some_and(|t| t.pid == i.waker_pid))
+    }
+
+    /// Whether a wait was one for the end of a worker: its last act is to wake who waits for it.
+    fn ended(&self, waker: ThreadIx, i: &Interval) -> bool {
+        // What the kernel still does after that waking takes some 100 µs, more if the CPU is lost meanwhile.
+        const LAST_ACT: Nanos = Nanos::from_millis(5);
+        let end = self.tl.span.1;
+        self.tl.thread(waker).is_some_and(|t| {
+            self.roles.of(waker) == Role::Worker && t.is_main() && t.died < end && t.died <= i.wake + LAST_ACT
+        })
     }
 
     /// Start of the wait that ends with interval `n`: earlier intervals in the same system call with the same argument (the

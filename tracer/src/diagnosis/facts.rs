@@ -108,6 +108,15 @@ impl<'a> Facts<'a> {
             .unwrap_or(0)
     }
 
+    /// Whether the process that feeds the GPU is a server, and a wait for the network of a thread with this role is one for
+    /// requests: it listens for connections, and no workers fetch data for it.
+    pub fn serves_requests(&self, role: Role) -> bool {
+        let feeder = self.at.roles.feeder_pid;
+        matches!(role, Role::Feeder | Role::Helper)
+            && !self.at.roles.of_any(Role::Worker)
+            && self.tl.host.iter().any(|h| h.listeners.as_ref().is_some_and(|l| l.contains(&feeder)))
+    }
+
     /// Helper threads inside a worker process are not workers of their own.
     fn counts_as_worker(&self, t: &ThreadLine) -> bool {
         t.is_main() || t.pid == self.at.roles.feeder_pid

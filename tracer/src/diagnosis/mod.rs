@@ -150,6 +150,19 @@ fn judge(f: &Facts<'_>, subject: &str, span: Nanos, idle: Nanos, totals: &Totals
     };
     let role = f.main_role(totals, cause);
     let points = time.share_of(span) * 100.0;
+    if cause == Cause::Network && f.serves_requests(role) {
+        return Verdict {
+            bottleneck: Bottleneck::NoWork,
+            cause: Some(cause),
+            share: time.share_of(idle),
+            summary: format!("{opening}. {points:.0} points of that: no request came."),
+            evidence: evidence::of(f, totals, cause),
+            advice: vec![
+                "Send it more requests, or let other work share the GPU: the server keeps up with what comes.".into(),
+            ],
+            speedup_bound: None,
+        };
+    }
     Verdict {
         bottleneck,
         cause: Some(cause),

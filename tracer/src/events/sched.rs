@@ -85,7 +85,8 @@ pub struct OffCpu {
     pub iowait: bool,
     /// System call it was in.
     pub syscall: Syscall,
-    /// First argument of that system call (a descriptor, a futex address).
+    /// First argument of that system call (a descriptor, a futex address); for `poll`, `epoll_wait` and `epoll_pwait` the
+    /// time-out instead, milliseconds as a sign-extended `int`.
     pub arg0: u64,
     /// File behind the descriptor it waited on, where there is one.
     pub file: Option<FileRef>,

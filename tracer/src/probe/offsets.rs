@@ -43,7 +43,7 @@ pub fn resolve(btf: &[u8]) -> Result<KernelOffsets, OffsetError> {
     let rq = Layout::new(&btf, "request", &["q", "__sector", "__data_len", "cmd_flags"])?;
     let queue = Layout::new(&btf, "request_queue", &[])?;
     let disk = Layout::new(&btf, "gendisk", &["major", "first_minor"])?;
-    let regs = Layout::new(&btf, "pt_regs", &["orig_ax", "di", "si", "ip"])?;
+    let regs = Layout::new(&btf, "pt_regs", &["orig_ax", "di", "si", "dx", "r10", "ip"])?;
 
     let iowait = task.need(&["in_iowait"])?;
     let thread_size = btf.union_size("thread_union").unwrap_or(USUAL_THREAD_SIZE);
@@ -98,6 +98,8 @@ pub fn resolve(btf: &[u8]) -> Result<KernelOffsets, OffsetError> {
         regs_orig_ax: regs.byte(&["orig_ax"])?,
         regs_di: regs.byte(&["di"])?,
         regs_si: regs.byte(&["si"])?,
+        regs_dx: regs.byte(&["dx"])?,
+        regs_r10: regs.byte(&["r10"])?,
         regs_ip: regs.byte(&["ip"])?,
         regs_from_stack: thread_size
             .checked_sub(regs_size)
@@ -218,7 +220,7 @@ mod tests {
             ("request", vec!["q", "__sector", "__data_len", "cmd_flags", "start_time_ns"]),
             ("request_queue", vec!["disk"]),
             ("gendisk", vec!["major", "first_minor"]),
-            ("pt_regs", vec!["orig_ax", "di", "si", "ip"]),
+            ("pt_regs", vec!["orig_ax", "di", "si", "dx", "r10", "ip"]),
         ] {
             let mut members = members;
             edit(name, &mut members);
@@ -247,7 +249,7 @@ mod tests {
         assert_eq!((k.file_dentry, k.dentry_name), (8 + 8, 8 + 8));
         assert_eq!((k.rq_disk, k.queue_disk, k.rq_start), (ABSENT, 0, 32));
         assert_eq!((k.switch_has_state, k.rq_arg, k.has_pt_regs_helper), (1, 0, 1));
-        assert_eq!((k.thread_size, k.regs_from_stack), (16384, 16384 - 32));
+        assert_eq!((k.thread_size, k.regs_from_stack), (16384, 16384 - 6 * 8), "six registers in this pt_regs");
     }
 
     #[test]
@@ -299,7 +301,7 @@ mod tests {
         let k = resolve(&blob).unwrap();
         assert_eq!(k.task_iowait_mask.count_ones(), 1, "in_iowait is one bit");
         assert_eq!(k.regs_orig_ax, 15 * 8, "x86-64 system call ABI");
-        assert_eq!(k.regs_di, 14 * 8);
+        assert_eq!((k.regs_di, k.regs_dx, k.regs_r10), (14 * 8, 12 * 8, 7 * 8));
         assert_eq!(k.regs_ip, 16 * 8);
         assert_eq!(k.task_tgid, k.task_pid + 4);
         assert!(k.regs_from_stack < k.thread_size && k.thread_size.is_multiple_of(4096));

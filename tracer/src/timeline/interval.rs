@@ -29,7 +29,7 @@ pub struct Interval {
     pub wake: MonoNs,
     /// It ran again.
     pub on: MonoNs,
-    /// First argument of its system call.
+    /// First argument of its system call; for `poll`, `epoll_wait` and `epoll_pwait` the time-out, see [`Interval::timed_out`].
     pub arg0: u64,
     /// Waking thread.
     pub waker: Tid,
@@ -110,6 +110,20 @@ impl Interval {
     /// Time runnable without a CPU.
     pub fn run_queue(&self) -> Nanos {
         self.on.since(self.wake)
+    }
+
+    /// Whether a wait in `poll` or `epoll_wait` that an interrupt ended was ended by its time-out, rather than by a packet
+    /// or another device. `None` where the time-out is not known (other calls, and older recordings, which hold an
+    /// address in its place).
+    pub fn timed_out(&self) -> Option<bool> {
+        const TOLD: [i16; 3] = [7, 232, 281];
+        let ms = self.arg0 as i64;
+        if !TOLD.contains(&self.syscall.0) || ms > i64::from(i32::MAX) || ms < i64::from(i32::MIN) {
+            return None;
+        }
+        // The kernel never wakes early, but the call began a little before the thread left the CPU.
+        let due = Nanos::from_millis(u64::try_from(ms).unwrap_or(0).saturating_sub(1));
+        Some(self.wake_kind == WakeKind::Interrupt && ms >= 0 && self.blocked() >= due)
     }
 
     /// Blocked in a way that counts as waiting for storage, whatever woke it: D state or iowait.
