@@ -158,7 +158,7 @@ impl<'a> Walker<'a> {
     ) {
         if let Some(waker) = self.edge(line, i) {
             if self.ended(waker, i) {
-                let what = What::Blocked { interval: n as u32 };
+                let what = What::Blocked(Wait::of(i));
                 return self.push_of(ix, line, from, to, what, Cause::WorkerStartup, out);
             }
             if depth < MAX_DEPTH {

@@ -15,7 +15,7 @@ mod thread;
 pub use build::TimelineBuilder;
 pub use interval::{FileIx, Interval, WakeKind};
 pub use recorded::Recorded;
-pub use survey::Witness;
+pub use survey::{Provisional, Witness};
 pub use sweep::{Ending, MARGIN, Sweep};
 pub use thread::{Moment, ThreadIx, ThreadLine};
 
@@ -95,10 +95,13 @@ impl Timeline {
     pub fn blocked_path(&self, thread: &ThreadLine, interval: &Interval) -> Option<&str> {
         match self.file(interval.file) {
             Some(file) => self.path_of(file),
-            None => {
-                self.blocked_paths.get(&(thread.tid, interval.off)).and_then(|i| self.opens.get(*i)).map(|o| &*o.path)
-            }
+            None => self.path_of_call(thread.tid, interval.off),
         }
+    }
+
+    /// Path argument of the call in which a thread blocked at this time.
+    pub fn path_of_call(&self, tid: Tid, off: MonoNs) -> Option<&str> {
+        self.blocked_paths.get(&(tid, off)).and_then(|i| self.opens.get(*i)).map(|o| &*o.path)
     }
 
     /// The intervals of a line that belong to this part: all of them, in a whole timeline.

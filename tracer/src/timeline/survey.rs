@@ -21,6 +21,29 @@ pub trait Witness {
     fn renumber(&mut self, now: &[Option<ThreadIx>]);
 }
 
+impl<A: Witness, B: Witness> Witness for (A, B) {
+    fn open(&mut self, open: &FileOpen) {
+        self.0.open(open);
+        self.1.open(open);
+    }
+
+    #[inline]
+    fn interval(&mut self, line: Provisional, i: &Interval, file: Option<&FileRef>, waker: Option<Provisional>) {
+        self.0.interval(line, i, file, waker);
+        self.1.interval(line, i, file, waker);
+    }
+
+    fn sample(&mut self, line: Provisional, sample: &Moment, file: Option<&FileRef>) {
+        self.0.sample(line, sample, file);
+        self.1.sample(line, sample, file);
+    }
+
+    fn renumber(&mut self, now: &[Option<ThreadIx>]) {
+        self.0.renumber(now);
+        self.1.renumber(now);
+    }
+}
+
 /// A line during the survey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Provisional {
