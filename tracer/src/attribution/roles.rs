@@ -5,7 +5,7 @@ use super::evidence::{Evidence, STRETCH};
 use super::startup::{self, Life};
 use crate::timeline::{FileIx, ThreadIx, ThreadLine, Timeline};
 use crate::units::{MonoNs, Nanos, Pid};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Role of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,8 +43,10 @@ impl Role {
 pub struct Roles {
     of: Vec<Role>,
     first_delivery: Vec<Option<MonoNs>>,
-    /// The thread that gives the GPU its work.
+    /// The thread that gives the GPU its work, over the whole recording.
     pub feeder: Option<ThreadIx>,
+    /// Stretches of time in which another thread was seen in libcuda more often, in order.
+    feeders: Vec<(u64, ThreadIx)>,
     /// Its process.
     pub feeder_pid: Pid,
     /// The feeder reads and decodes the data itself, since there are no workers.
@@ -73,6 +75,17 @@ impl Roles {
             if *mine == Role::Other || *theirs == Role::Feeder {
                 *mine = *theirs;
             }
+        }
+    }
+
+    /// The thread that gave the GPU its work around a time: the one most seen in libcuda then, else the one most seen in
+    /// all. A training loop launches its backward pass from other threads than its forward pass.
+    pub fn feeder_at(&self, t: MonoNs) -> Option<ThreadIx> {
+        let stretch = t.0 / STRETCH.0;
+        let at = self.feeders.partition_point(|(s, _)| *s < stretch);
+        match self.feeders.get(at) {
+            Some((s, ix)) if *s == stretch => Some(*ix),
+            _ => self.feeder,
         }
     }
 
@@ -138,7 +151,8 @@ pub fn assign(timeline: &Timeline, evidence: &Evidence, gpu_pids: &[Pid]) -> Rol
         })
         .collect();
     let startups = startup::phases(&workers);
-    Roles { of, first_delivery, feeder, feeder_pid, feeder_loads_data, startups, checkpoints }
+    let feeders = feeders(timeline, evidence, feeder_pid, feeder);
+    Roles { of, first_delivery, feeder, feeders, feeder_pid, feeder_loads_data, startups, checkpoints }
 }
 
 /// The process that gives the GPU its work: one that holds a context, one seen in libcuda, or the target itself; where
@@ -207,6 +221,30 @@ fn feeder_thread(timeline: &Timeline, evidence: &Evidence, pid: Pid) -> Option<T
         .filter(|(_, t)| t.pid == pid)
         .max_by_key(|(ix, t)| (evidence.in_libcuda(timeline, *ix), t.is_main(), t.alive(), std::cmp::Reverse(*ix)));
     most.map(|(ix, _)| ix)
+}
+
+/// Stretches of time around which another thread of the process than `feeder` was seen in libcuda most. A stretch is judged
+/// together with its neighbours: a sample or two decide nothing.
+fn feeders(
+    timeline: &Timeline,
+    evidence: &Evidence,
+    pid: Pid,
+    feeder: Option<ThreadIx>,
+) -> Vec<(u64, ThreadIx)> {
+    let mut seen: BTreeMap<u64, HashMap<ThreadIx, u64>> = BTreeMap::new();
+    for (ix, _) in timeline.lines().filter(|(_, t)| t.pid == pid) {
+        for (stretch, n) in evidence.libcuda_by_stretch(timeline, ix) {
+            for around in stretch.saturating_sub(1)..=stretch + 1 {
+                *seen.entry(around).or_default().entry(ix).or_default() += n;
+            }
+        }
+    }
+    let most = |counts: HashMap<ThreadIx, u64>| {
+        // The usual one, unless another was seen more often.
+        counts.into_iter().max_by_key(|(ix, n)| (*n, Some(*ix) == feeder, std::cmp::Reverse(*ix)))
+    };
+    let of = seen.into_iter().filter_map(|(stretch, counts)| Some((stretch, most(counts)?.0)));
+    of.filter(|(_, ix)| Some(*ix) != feeder).collect()
 }
 
 /// Names that frameworks give their threads; the kernel cuts them to 15 bytes.

@@ -91,7 +91,7 @@ impl Totals {
     /// Begins a gap with this much idle time in it.
     pub(super) fn open(&mut self, gpu: GpuIndex, start: MonoNs, end: MonoNs, idle: Nanos) -> OpenGap {
         self.idle += idle;
-        let long = self.longest.len() < KEPT_GAPS * 2 || idle >= self.floor;
+        let long = self.longest.len() < KEPT_GAPS || idle >= self.floor;
         OpenGap { gpu, start, end, idle, sums: BTreeMap::new(), chain: long.then(Chain::default) }
     }
 
@@ -128,7 +128,7 @@ impl Totals {
         let Some(chain) = gap.chain else { return };
         let OpenGap { gpu, start, end, idle, .. } = gap;
         self.longest.push(LongGap { gpu, start, end, idle, cause, chain: chain.finish() });
-        if self.longest.len() > KEPT_GAPS * 4 {
+        if self.longest.len() >= KEPT_GAPS * 2 {
             self.trim();
         }
     }

@@ -33,6 +33,7 @@ impl<'a> Walker<'a> {
     }
 
     /// Explains `[from, to]` as seen from `thread`: segments in order of time that cover it without gap or overlap.
+    #[cfg(test)]
     pub fn explain(&self, thread: Option<ThreadIx>, from: MonoNs, to: MonoNs) -> Vec<Segment> {
         let mut out = Vec::new();
         self.explain_back(thread, from, to, from, &mut out);

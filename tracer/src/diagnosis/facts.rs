@@ -78,9 +78,36 @@ pub struct StorageWaits {
     /// How long, summed over threads.
     pub blocked: Nanos,
     /// The same by system call.
-    pub by_call: FxHashMap<i16, (u64, Nanos)>,
+    pub by_call: FewSums<i16>,
     /// The same by device of the file system; page faults and path calls have none.
-    pub by_dev: FxHashMap<DevId, (u64, Nanos)>,
+    pub by_dev: FewSums<DevId>,
+}
+
+/// Number and sum by a key that takes few values: faster than hashing each.
+#[derive(Debug)]
+pub struct FewSums<K>(Vec<(K, (u64, Nanos))>);
+
+impl<K> Default for FewSums<K> {
+    fn default() -> Self {
+        FewSums(Vec::new())
+    }
+}
+
+impl<K: PartialEq> FewSums<K> {
+    fn add(&mut self, key: K, n: Nanos) {
+        match self.0.iter_mut().find(|(k, _)| *k == key) {
+            Some((_, sum)) => {
+                sum.0 += 1;
+                sum.1 += n;
+            }
+            None => self.0.push((key, (1, n))),
+        }
+    }
+
+    /// All of them, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &(u64, Nanos))> {
+        self.0.iter().map(|(k, sum)| (k, sum))
+    }
 }
 
 impl StorageWaits {
@@ -95,14 +122,10 @@ impl StorageWaits {
         }
         self.count += 1;
         self.blocked += i.blocked();
-        let call = self.by_call.entry(i.syscall.0).or_default();
-        call.0 += 1;
-        call.1 += i.blocked();
+        self.by_call.add(i.syscall.0, i.blocked());
         if let Some(f) = file {
             let dev = if f.file_type() == FileType::BlockDevice { f.rdev } else { f.dev };
-            let d = self.by_dev.entry(dev).or_default();
-            d.0 += 1;
-            d.1 += i.blocked();
+            self.by_dev.add(dev, i.blocked());
         }
     }
 }

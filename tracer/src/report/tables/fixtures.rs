@@ -117,18 +117,18 @@ pub(super) fn sample(tid: u32, ms: u64, syscall: i16, image: u32) -> Event {
 }
 
 /// Tables of a whole timeline.
-pub(super) fn tables(tl: &Timeline, roles: &Roles<'_>) -> Tables {
+pub(super) fn filled(tl: &Timeline, roles: &Roles<'_>) -> Tables {
     let mut tables = Tables::new(Opens::of(tl));
     tables.add(tl, roles);
     tables
 }
 
 pub(super) fn threads(tl: &Timeline, roles: &Roles<'_>) -> Vec<ThreadReport> {
-    tables(tl, roles).threads(tl)
+    filled(tl, roles).threads(tl)
 }
 
 pub(super) fn paths(tl: &Timeline) -> PathTables {
-    tables(tl, &|_| "").paths(tl)
+    filled(tl, &|_| "").paths(tl)
 }
 
 pub(super) fn histograms(
@@ -137,17 +137,17 @@ pub(super) fn histograms(
     disks: &[BlockDevice],
     gpus: &[GpuActivity],
 ) -> Vec<HistogramSummary> {
-    tables(tl, roles).histograms(disks, &gpus.iter().collect::<Vec<_>>())
+    filled(tl, roles).histograms(disks, &gpus.iter().collect::<Vec<_>>())
 }
 
 pub(super) fn devices(tl: &Timeline, disks: &[BlockDevice]) -> Vec<DeviceReport> {
-    tables(tl, &|_| "").devices(tl, disks)
+    filled(tl, &|_| "").devices(tl, disks)
 }
 
 pub(super) fn competitors(tl: &Timeline) -> Vec<Competitor> {
-    tables(tl, &|_| "").competitors(tl)
+    filled(tl, &|_| "").competitors(tl)
 }
 
 pub(super) fn hot_images(tl: &Timeline, roles: &Roles<'_>) -> Vec<HotImage> {
-    tables(tl, roles).hot_images(tl)
+    filled(tl, roles).hot_images(tl)
 }
