@@ -257,7 +257,7 @@ proptest! {
             b.push(Event::OffCpu(e));
         }
         let tl = b.finish(Some(ms(1500)));
-        let roles = roles::assign(&tl, &[]);
+        let roles = roles::assign(&tl, &Evidence::of(&tl), &[]);
         let around = Surroundings::default();
         let walker = walk::Walker::new(&tl, &roles, &around);
         let (from, to) = (ms(cut), ms(cut + len));

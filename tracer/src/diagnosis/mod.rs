@@ -9,7 +9,7 @@ mod words;
 
 pub use bottleneck::Bottleneck;
 pub use evidence::device_name;
-pub use facts::Facts;
+pub use facts::{Facts, Sums};
 pub use verdict::Verdict;
 
 use crate::attribution::{Attribution, Cause, GpuAttribution, Totals};
@@ -36,9 +36,9 @@ pub struct Diagnosis {
     pub gpus: Vec<Verdict>,
 }
 
-/// Judges a recording.
-pub fn diagnose(tl: &Timeline, at: &Attribution, header: &Header) -> Diagnosis {
-    let facts = Facts::gather(tl, at, header);
+/// Judges a recording, whose intervals, samples and requests are in `sums`.
+pub fn diagnose(tl: &Timeline, at: &Attribution, sums: &Sums, header: &Header) -> Diagnosis {
+    let facts = Facts::gather(tl, at, sums, header);
     let gpus: Vec<Verdict> = at.gpus.iter().map(|g| of_gpu(&facts, g)).collect();
     let overall = match (at.gpus.as_slice(), gpus.as_slice()) {
         ([], _) => without_gpu(&facts),

@@ -1,6 +1,6 @@
 //! The compact form of an off-CPU interval: 64 bytes, since a recording holds millions.
 
-use crate::events::{SleepState, Syscall};
+use crate::events::{OffCpu, SleepState, Syscall, Waker};
 use crate::units::{MonoNs, Nanos, Pid, Tid};
 
 /// Refers to a file of the same timeline; 0 is "none".
@@ -58,6 +58,50 @@ pub struct Interval {
 }
 
 impl Interval {
+    /// The compact form of a recorded interval; `file` stands for its file.
+    #[inline]
+    pub fn of(o: &OffCpu, file: FileIx) -> Interval {
+        let (wake_kind, waker, waker_pid, waker_syscall) = match o.wakeup.map(|w| w.by) {
+            None => (WakeKind::None, Tid(0), Pid(0), Syscall::NONE),
+            Some(Waker::Interrupt) => (WakeKind::Interrupt, Tid(0), Pid(0), Syscall::NONE),
+            Some(Waker::KernelThread { tid }) => (WakeKind::KernelThread, tid, Pid(tid.0), Syscall::NONE),
+            Some(Waker::Thread { tid, pid, syscall }) => (WakeKind::Thread, tid, pid, syscall),
+        };
+        Interval {
+            off: o.off,
+            wake: o.blocked_until(),
+            on: o.on,
+            arg0: o.arg0,
+            waker,
+            waker_pid,
+            next: o.next_tid,
+            prev: o.prev_tid,
+            file,
+            syscall: o.syscall,
+            waker_syscall,
+            wake_kind,
+            state: o.state,
+            iowait: o.iowait,
+            seeded: o.seeded,
+            pending: o.pending,
+        }
+    }
+
+    /// Cut to the span of a recording; `None` if nothing of it lies inside. An error if its times run backwards.
+    #[inline]
+    #[allow(clippy::result_unit_err, reason = "there is one way to fail")]
+    pub(super) fn within(mut self, (start, end): (MonoNs, MonoNs)) -> Result<Option<Interval>, ()> {
+        if self.on < self.off || self.wake < self.off || self.wake > self.on {
+            return Err(());
+        }
+        if self.on < start || self.off > end {
+            return Ok(None);
+        }
+        let inside = |t: MonoNs| t.max(start).min(end);
+        (self.off, self.wake, self.on) = (inside(self.off), inside(self.wake), inside(self.on));
+        Ok(Some(self))
+    }
+
     /// Time blocked.
     pub fn blocked(&self) -> Nanos {
         self.wake.since(self.off)
