@@ -36,7 +36,7 @@ pub struct ReportArgs {
 pub fn run(args: ReportArgs) -> anyhow::Result<ExitCode> {
     let nanos = |d: Duration| Nanos(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
     let options =
-        Options { from: args.from.map(nanos), to: args.to.map(nanos), gpu_trace: args.gpu_trace, simulated: false };
+        Options { from: args.from.map(nanos), to: args.to.map(nanos), gpu_trace: args.gpu_trace, ..Options::default() };
     let report = match of_file(&args.file, &options) {
         Ok(report) => report,
         Err(e) if e.is_wrong_usage() => {

@@ -1,11 +1,12 @@
 //! The numbers that evidence quotes and advice depends on, computed once from timeline and attribution.
 
 use crate::attribution::calls::{self, CallKind};
-use crate::attribution::{Attribution, Cause, Role, Totals};
-use crate::events::{BlockOp, FileType};
+use crate::attribution::{self, Attribution, Cause, Role, Totals};
+use crate::events::{BlockOp, FileType, ImageId};
 use crate::recording::Header;
-use crate::timeline::{ThreadLine, Timeline};
+use crate::timeline::{Interval, ThreadLine, Timeline};
 use crate::units::{DevId, Nanos, Tid};
+use rustc_hash::FxHashMap;
 use std::collections::HashMap;
 
 /// Everything that a verdict is made from.
@@ -19,10 +20,54 @@ pub struct Facts<'a> {
     pub header: &'a Header,
     /// Share of the machine's CPU time that was idle, 0 to 1, and number of CPUs; absent without host samples.
     pub cpu_free: Option<(f64, u32)>,
+    /// Sums over its intervals, samples and requests.
+    sums: &'a Sums,
     /// Waits of threads for storage.
-    pub storage: StorageWaits,
+    pub storage: &'a StorageWaits,
     /// Requests that the disks completed, by device and operation.
-    pub requests: HashMap<(DevId, BlockOp), Requests>,
+    pub requests: &'a HashMap<(DevId, BlockOp), Requests>,
+}
+
+/// What diagnosis needs to know of intervals, samples and requests: gathered part by part.
+#[derive(Debug, Default)]
+pub struct Sums {
+    storage: StorageWaits,
+    requests: HashMap<(DevId, BlockOp), Requests>,
+    /// Time on the run queue and blocked, by line.
+    threads: Vec<(Nanos, Nanos)>,
+    /// Samples by role and image.
+    images: FxHashMap<(Role, ImageId), u64>,
+}
+
+impl Sums {
+    /// Adds what belongs to a part of a recording, or all of a whole one.
+    pub fn add(&mut self, tl: &Timeline, roles: &attribution::Roles) {
+        self.threads.resize(tl.threads.len(), (Nanos::ZERO, Nanos::ZERO));
+        for (ix, line) in tl.lines() {
+            let role = roles.of(ix);
+            let (mut run_queue, mut blocked) = (Nanos::ZERO, Nanos::ZERO);
+            for i in tl.own_intervals(line) {
+                run_queue += i.run_queue();
+                blocked += i.blocked();
+                if role != Role::Other && i.is_uninterruptible() {
+                    self.storage.add(tl, i);
+                }
+            }
+            if let Some(t) = self.threads.get_mut(ix.0 as usize) {
+                t.0 += run_queue;
+                t.1 += blocked;
+            }
+            for s in tl.own_samples(line) {
+                *self.images.entry((role, s.image)).or_default() += 1;
+            }
+        }
+        for b in tl.own_blocks() {
+            let r = self.requests.entry((b.dev, b.op)).or_default();
+            r.count += 1;
+            r.bytes += u64::from(b.bytes);
+            r.total += b.total();
+        }
+    }
 }
 
 /// Waits of one kind of thread for storage.
@@ -33,9 +78,56 @@ pub struct StorageWaits {
     /// How long, summed over threads.
     pub blocked: Nanos,
     /// The same by system call.
-    pub by_call: HashMap<i16, (u64, Nanos)>,
+    pub by_call: FewSums<i16>,
     /// The same by device of the file system; page faults and path calls have none.
-    pub by_dev: HashMap<DevId, (u64, Nanos)>,
+    pub by_dev: FewSums<DevId>,
+}
+
+/// Number and sum by a key that takes few values: faster than hashing each.
+#[derive(Debug)]
+pub struct FewSums<K>(Vec<(K, (u64, Nanos))>);
+
+impl<K> Default for FewSums<K> {
+    fn default() -> Self {
+        FewSums(Vec::new())
+    }
+}
+
+impl<K: PartialEq> FewSums<K> {
+    fn add(&mut self, key: K, n: Nanos) {
+        match self.0.iter_mut().find(|(k, _)| *k == key) {
+            Some((_, sum)) => {
+                sum.0 += 1;
+                sum.1 += n;
+            }
+            None => self.0.push((key, (1, n))),
+        }
+    }
+
+    /// All of them, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &(u64, Nanos))> {
+        self.0.iter().map(|(k, sum)| (k, sum))
+    }
+}
+
+impl StorageWaits {
+    /// Adds an uninterruptible wait, if it was one for storage.
+    fn add(&mut self, tl: &Timeline, i: &Interval) {
+        let file = tl.file(i.file);
+        let on_storage = i.iowait
+            || file.is_some_and(|f| matches!(f.file_type(), FileType::Regular | FileType::Directory))
+            || calls::kind(i.syscall) == CallKind::Path;
+        if !on_storage {
+            return;
+        }
+        self.count += 1;
+        self.blocked += i.blocked();
+        self.by_call.add(i.syscall.0, i.blocked());
+        if let Some(f) = file {
+            let dev = if f.file_type() == FileType::BlockDevice { f.rdev } else { f.dev };
+            self.by_dev.add(dev, i.blocked());
+        }
+    }
 }
 
 /// Requests of one kind.
@@ -50,42 +142,9 @@ pub struct Requests {
 }
 
 impl<'a> Facts<'a> {
-    /// From a whole recording.
-    pub fn gather(tl: &'a Timeline, at: &'a Attribution, header: &'a Header) -> Facts<'a> {
-        let mut storage = StorageWaits::default();
-        for (ix, line) in tl.lines() {
-            if at.roles.of(ix) == Role::Other {
-                continue;
-            }
-            for i in line.intervals.iter().filter(|i| i.is_uninterruptible()) {
-                let file = tl.file(i.file);
-                let on_storage = i.iowait
-                    || file.is_some_and(|f| matches!(f.file_type(), FileType::Regular | FileType::Directory))
-                    || calls::kind(i.syscall) == CallKind::Path;
-                if !on_storage {
-                    continue;
-                }
-                storage.count += 1;
-                storage.blocked += i.blocked();
-                let call = storage.by_call.entry(i.syscall.0).or_default();
-                call.0 += 1;
-                call.1 += i.blocked();
-                if let Some(f) = file {
-                    let dev = if f.file_type() == FileType::BlockDevice { f.rdev } else { f.dev };
-                    let d = storage.by_dev.entry(dev).or_default();
-                    d.0 += 1;
-                    d.1 += i.blocked();
-                }
-            }
-        }
-        let mut requests: HashMap<_, Requests> = HashMap::new();
-        for b in &tl.blocks {
-            let r = requests.entry((b.dev, b.op)).or_default();
-            r.count += 1;
-            r.bytes += u64::from(b.bytes);
-            r.total += b.total();
-        }
-        Facts { tl, at, header, cpu_free: cpu_free(tl), storage, requests }
+    /// From a whole recording, whose intervals, samples and requests are in `sums`.
+    pub fn gather(tl: &'a Timeline, at: &'a Attribution, sums: &'a Sums, header: &'a Header) -> Facts<'a> {
+        Facts { tl, at, header, cpu_free: cpu_free(tl), sums, storage: &sums.storage, requests: &sums.requests }
     }
 
     /// Length of the recording in seconds, never zero.
@@ -108,6 +167,15 @@ impl<'a> Facts<'a> {
             .unwrap_or(0)
     }
 
+    /// Whether the process that feeds the GPU is a server, and a wait for the network of a thread with this role is one for
+    /// requests: it listens for connections, and no workers fetch data for it.
+    pub fn serves_requests(&self, role: Role) -> bool {
+        let feeder = self.at.roles.feeder_pid;
+        matches!(role, Role::Feeder | Role::Helper)
+            && !self.at.roles.of_any(Role::Worker)
+            && self.tl.host.iter().any(|h| h.listeners.as_ref().is_some_and(|l| l.contains(&feeder)))
+    }
+
     /// Helper threads inside a worker process are not workers of their own.
     fn counts_as_worker(&self, t: &ThreadLine) -> bool {
         t.is_main() || t.pid == self.at.roles.feeder_pid
@@ -121,9 +189,9 @@ impl<'a> Facts<'a> {
                 continue;
             }
             alive += t.alive();
-            for i in &t.intervals {
-                run_queue += i.run_queue();
-                blocked += i.blocked();
+            if let Some((queued, waited)) = self.sums.threads.get(ix.0 as usize) {
+                run_queue += *queued;
+                blocked += *waited;
             }
         }
         if alive == Nanos::ZERO {
@@ -194,12 +262,10 @@ impl<'a> Facts<'a> {
     pub fn hot_images(&self, role: Role) -> Vec<(String, f64)> {
         let mut by: HashMap<&str, u64> = HashMap::new();
         let mut all = 0u64;
-        for (_, t) in self.tl.lines().filter(|(ix, _)| self.at.roles.of(*ix) == role) {
-            for s in &t.samples {
-                all += 1;
-                let image = self.tl.images.get(&s.image).map_or("unknown code", |p| p.rsplit('/').next().unwrap_or(p));
-                *by.entry(image).or_default() += 1;
-            }
+        for ((_, image), n) in self.sums.images.iter().filter(|((of, _), _)| *of == role) {
+            all += n;
+            let image = self.tl.images.get(image).map_or("unknown code", |p| p.rsplit('/').next().unwrap_or(p));
+            *by.entry(image).or_default() += n;
         }
         let mut v: Vec<_> = by.into_iter().map(|(i, n)| (i.to_owned(), n as f64 / all.max(1) as f64)).collect();
         v.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));

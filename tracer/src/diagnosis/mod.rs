@@ -9,7 +9,7 @@ mod words;
 
 pub use bottleneck::Bottleneck;
 pub use evidence::device_name;
-pub use facts::Facts;
+pub use facts::{Facts, Sums};
 pub use verdict::Verdict;
 
 use crate::attribution::{Attribution, Cause, GpuAttribution, Totals};
@@ -36,9 +36,9 @@ pub struct Diagnosis {
     pub gpus: Vec<Verdict>,
 }
 
-/// Judges a recording.
-pub fn diagnose(tl: &Timeline, at: &Attribution, header: &Header) -> Diagnosis {
-    let facts = Facts::gather(tl, at, header);
+/// Judges a recording, whose intervals, samples and requests are in `sums`.
+pub fn diagnose(tl: &Timeline, at: &Attribution, sums: &Sums, header: &Header) -> Diagnosis {
+    let facts = Facts::gather(tl, at, sums, header);
     let gpus: Vec<Verdict> = at.gpus.iter().map(|g| of_gpu(&facts, g)).collect();
     let overall = match (at.gpus.as_slice(), gpus.as_slice()) {
         ([], _) => without_gpu(&facts),
@@ -150,6 +150,19 @@ fn judge(f: &Facts<'_>, subject: &str, span: Nanos, idle: Nanos, totals: &Totals
     };
     let role = f.main_role(totals, cause);
     let points = time.share_of(span) * 100.0;
+    if cause == Cause::Network && f.serves_requests(role) {
+        return Verdict {
+            bottleneck: Bottleneck::NoWork,
+            cause: Some(cause),
+            share: time.share_of(idle),
+            summary: format!("{opening}. {points:.0} points of that: no request came."),
+            evidence: evidence::of(f, totals, cause),
+            advice: vec![
+                "Send it more requests, or let other work share the GPU: the server keeps up with what comes.".into(),
+            ],
+            speedup_bound: None,
+        };
+    }
     Verdict {
         bottleneck,
         cause: Some(cause),

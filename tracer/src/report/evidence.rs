@@ -2,12 +2,12 @@
 
 use super::from_file::Options;
 use crate::attribution::roles;
-use crate::events::{FileType, GpuWindow, ImageId};
+use crate::events::{FileOpen, FileRef, FileType, GpuWindow, ImageId};
 use crate::gpu::{self, Activity, Doubt, GpuActivity, GpuSource, RecordingClocks, TraceError};
 use crate::recording::{Header, Trailer};
-use crate::timeline::{ThreadLine, Timeline};
+use crate::timeline::{Interval, Moment, Provisional, ThreadIx, Timeline, Witness};
 use crate::units::{GpuIndex, MonoNs, Nanos, Pid};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Evidence and what a reader must know of it, one sentence each.
 pub(super) struct Evidence {
@@ -18,12 +18,13 @@ pub(super) struct Evidence {
 /// Finds the evidence that `options` ask for.
 pub(super) fn find(
     tl: &Timeline,
+    in_driver: &InDriver,
     header: &Header,
     trailer: Option<&Trailer>,
     options: &Options,
 ) -> Result<Evidence, TraceError> {
     if options.gpu_trace.is_empty() {
-        return Ok(recorded(tl, header));
+        return Ok(recorded(tl, in_driver, header));
     }
     let clocks = RecordingClocks { start: header.started, end: trailer.map(|t| t.ended), span: tl.span };
     let mut notes = Vec::new();
@@ -59,11 +60,11 @@ fn renumber(tl: &Timeline, activity: &mut [GpuActivity]) -> Option<String> {
     Some(note)
 }
 
-fn recorded(tl: &Timeline, header: &Header) -> Evidence {
+fn recorded(tl: &Timeline, in_driver: &InDriver, header: &Header) -> Evidence {
     let mut activity = gpu::windows_to_activity(&tl.gpus, &tl.gpu_windows);
     let mut notes = Vec::new();
     activity.retain_mut(|g| match &mut g.activity {
-        Activity::Windows(windows) => trust(tl, header.sample_hz, g.gpu, windows, &mut notes),
+        Activity::Windows(windows) => trust(tl, in_driver, header.sample_hz, g.gpu, windows, &mut notes),
         Activity::Intervals(_) => true,
     });
     if activity.is_empty() && notes.is_empty() {
@@ -73,8 +74,15 @@ fn recorded(tl: &Timeline, header: &Header) -> Evidence {
 }
 
 /// Judges the windows of one GPU by what its feeder did, and moves them where they lag; `false` if they say nothing.
-fn trust(tl: &Timeline, sample_hz: u32, gpu: GpuIndex, windows: &mut Vec<GpuWindow>, notes: &mut Vec<String>) -> bool {
-    let (in_driver, on_gpu) = driver_times(tl, sample_hz, gpu);
+fn trust(
+    tl: &Timeline,
+    seen: &InDriver,
+    sample_hz: u32,
+    gpu: GpuIndex,
+    windows: &mut Vec<GpuWindow>,
+    notes: &mut Vec<String>,
+) -> bool {
+    let (in_driver, on_gpu) = seen.of_feeder(tl, sample_hz, gpu);
     let sum: Nanos = in_driver.iter().map(|(from, to)| to.since(*from)).sum();
     match gpu::doubt(windows, on_gpu.then_some(sum)) {
         Some(Doubt::Silent { in_driver }) => {
@@ -88,7 +96,7 @@ fn trust(tl: &Timeline, sample_hz: u32, gpu: GpuIndex, windows: &mut Vec<GpuWind
         )),
         None => {}
     }
-    if let Some(found) = gpu::lag::estimate(windows, &in_driver, tl.span) {
+    if let Some(found) = gpu::lag::estimate(windows, &in_driver, (tl.span.0, seen.until(tl.span.1))) {
         gpu::lag::shift(windows, found.lag);
         notes.push(format!(
             "The utilization of GPU {gpu} lagged {} behind its feeder (give or take {}; they agree to {:.2} at this lag, to {:.2} without): its windows were moved back by that.",
@@ -98,44 +106,96 @@ fn trust(tl: &Timeline, sample_hz: u32, gpu: GpuIndex, windows: &mut Vec<GpuWind
     true
 }
 
-/// When the thread that feeds a GPU was in the driver, sorted: in libcuda by its samples, or blocked on the driver's device. And
-/// whether a process of the job holds a context on that GPU.
-fn driver_times(tl: &Timeline, sample_hz: u32, gpu: GpuIndex) -> (Vec<(MonoNs, MonoNs)>, bool) {
-    let on_gpu: Vec<Pid> = tl.gpu_processes.iter().filter(|p| p.gpu == gpu).map(|p| p.pid).collect();
-    let cuda: HashSet<ImageId> =
-        tl.images.iter().filter(|(_, path)| roles::is_libcuda(path)).map(|(id, _)| *id).collect();
-    let has_context = tl.threads.iter().any(|t| on_gpu.contains(&t.pid));
-    let feeds = |t: &&ThreadLine| !has_context || on_gpu.contains(&t.pid);
-    let seen = |t: &ThreadLine| t.samples.iter().filter(|s| cuda.contains(&s.image)).count();
-    let Some(feeder) = tl.threads.iter().filter(feeds).max_by_key(|t| seen(t)).filter(|t| seen(t) > 0) else {
-        return (Vec::new(), has_context);
-    };
-    // A sample speaks for the time around it, up to one and a half periods.
-    let reach = Nanos(1_500_000_000 / u64::from(sample_hz.max(1)));
-    let sampled = feeder.samples.iter().enumerate().filter(|(_, s)| cuda.contains(&s.image)).map(|(n, s)| {
-        let before = n.checked_sub(1).and_then(|p| feeder.samples.get(p));
-        let from = before.map_or(s.time - reach, |p| MonoNs(p.time.0.midpoint(s.time.0)).max(s.time - reach));
-        let to = feeder
-            .samples
-            .get(n + 1)
-            .map_or(s.time + reach, |p| MonoNs(s.time.0.midpoint(p.time.0)).min(s.time + reach));
-        (from, to)
-    });
-    let blocked = feeder.intervals.iter().filter(|i| {
-        tl.file(i.file).is_some_and(|f| {
-            f.file_type() == FileType::CharDevice && tl.path_of(f).is_some_and(|p| p.contains("/nvidia"))
-        })
-    });
-    let mut all: Vec<(MonoNs, MonoNs)> = sampled.chain(blocked.map(|i| (i.off, i.on))).collect();
-    all.sort_unstable();
-    all.dedup_by(|next, kept| {
-        let joins = next.0 <= kept.1;
-        if joins {
-            kept.1 = kept.1.max(next.1);
+/// When threads may have been in the GPU's driver: gathered while a recording goes by, since which image is libcuda and which
+/// file the driver's is known in the end only. Of long recordings the beginning is enough.
+#[derive(Debug, Default)]
+pub(super) struct InDriver {
+    samples: Vec<(ThreadIx, MonoNs, ImageId)>,
+    devices: Vec<(ThreadIx, MonoNs, MonoNs, FileRef)>,
+}
+
+/// Samples and waits that are kept: 24 MiB at most, eight minutes of ten busy threads.
+const MOST_KEPT: usize = 1 << 20;
+
+impl Witness for InDriver {
+    fn open(&mut self, _: &FileOpen) {}
+
+    #[inline]
+    fn interval(&mut self, line: Provisional, i: &Interval, file: Option<&FileRef>, _: Option<Provisional>) {
+        if let Some(file) = file.filter(|f| f.file_type() == FileType::CharDevice)
+            && self.devices.len() < MOST_KEPT / 2
+        {
+            self.devices.push((line.ix, i.off, i.on, *file));
         }
-        joins
-    });
-    (all, has_context)
+    }
+
+    fn sample(&mut self, line: Provisional, s: &Moment, _: Option<&FileRef>) {
+        if self.samples.len() < MOST_KEPT {
+            self.samples.push((line.ix, s.time, s.image));
+        }
+    }
+
+    fn renumber(&mut self, now: &[Option<ThreadIx>]) {
+        let new = |ix: ThreadIx| now.get(ix.0 as usize).copied().flatten();
+        let samples = std::mem::take(&mut self.samples).into_iter();
+        self.samples = samples.filter_map(|(ix, time, image)| Some((new(ix)?, time, image))).collect();
+        self.samples.sort_unstable();
+        let devices = std::mem::take(&mut self.devices).into_iter();
+        self.devices = devices.filter_map(|(ix, off, on, file)| Some((new(ix)?, off, on, file))).collect();
+    }
+}
+
+impl InDriver {
+    /// When the thread that feeds a GPU was in the driver, sorted: in libcuda by its samples, or blocked on the driver's
+    /// device. And whether a process of the job holds a context on that GPU.
+    fn of_feeder(&self, tl: &Timeline, sample_hz: u32, gpu: GpuIndex) -> (Vec<(MonoNs, MonoNs)>, bool) {
+        let on_gpu: Vec<Pid> = tl.gpu_processes.iter().filter(|p| p.gpu == gpu).map(|p| p.pid).collect();
+        let cuda: HashSet<ImageId> =
+            tl.images.iter().filter(|(_, path)| roles::is_libcuda(path)).map(|(id, _)| *id).collect();
+        let has_context = tl.threads.iter().any(|t| on_gpu.contains(&t.pid));
+        let mut seen: HashMap<ThreadIx, u64> = HashMap::new();
+        for (ix, _, _) in self.samples.iter().filter(|(_, _, image)| cuda.contains(image)) {
+            if !has_context || tl.thread(*ix).is_some_and(|t| on_gpu.contains(&t.pid)) {
+                *seen.entry(*ix).or_default() += 1;
+            }
+        }
+        let Some((feeder, _)) = seen.into_iter().max_by_key(|(ix, n)| (*n, std::cmp::Reverse(*ix))) else {
+            return (Vec::new(), has_context);
+        };
+        // A sample speaks for the time around it, up to one and a half periods.
+        let reach = Nanos(1_500_000_000 / u64::from(sample_hz.max(1)));
+        let own: Vec<_> = self.samples.iter().filter(|(ix, _, _)| *ix == feeder).collect();
+        let half_way = |a: MonoNs, b: MonoNs| MonoNs(a.0.midpoint(b.0));
+        let sampled =
+            own.iter().enumerate().filter(|(_, (_, _, image))| cuda.contains(image)).map(|(n, (_, time, _))| {
+                let before = n.checked_sub(1).and_then(|p| own.get(p)).map(|(_, t, _)| half_way(*t, *time));
+                let after = own.get(n + 1).map(|(_, t, _)| half_way(*time, *t));
+                let (earliest, latest) = (*time - reach, *time + reach);
+                (before.map_or(earliest, |b| b.max(earliest)), after.map_or(latest, |a| a.min(latest)))
+            });
+        let of_driver = |f: &FileRef| tl.path_of(f).is_some_and(|p| p.contains("/nvidia"));
+        let blocked = self.devices.iter().filter(|(ix, _, _, f)| *ix == feeder && of_driver(f));
+        let mut all: Vec<(MonoNs, MonoNs)> = sampled.chain(blocked.map(|(_, off, on, _)| (*off, *on))).collect();
+        all.sort_unstable();
+        all.dedup_by(|next, kept| {
+            let joins = next.0 <= kept.1;
+            if joins {
+                kept.1 = kept.1.max(next.1);
+            }
+            joins
+        });
+        (all, has_context)
+    }
+
+    /// Up to when it knows all.
+    fn until(&self, end: MonoNs) -> MonoNs {
+        if self.samples.len() < MOST_KEPT && self.devices.len() < MOST_KEPT / 2 {
+            return end;
+        }
+        // Samples are sorted by thread first.
+        let last = |times: &mut dyn Iterator<Item = MonoNs>| times.max().unwrap_or(end);
+        last(&mut self.samples.iter().map(|s| s.1)).min(last(&mut self.devices.iter().map(|d| d.2))).min(end)
+    }
 }
 
 #[cfg(test)]
@@ -178,6 +238,11 @@ mod tests {
         b.finish(Some(MonoNs(4_000 * MS)))
     }
 
+    fn seen(tl: &Timeline) -> InDriver {
+        let samples = tl.lines().flat_map(|(ix, t)| t.samples.iter().map(move |s| (ix, s.time, s.image))).collect();
+        InDriver { samples, devices: Vec::new() }
+    }
+
     fn busy(gpu: u32) -> GpuActivity {
         let activity = Activity::Intervals(vec![BusyInterval { start: MonoNs(1), end: MonoNs(2) }]);
         GpuActivity { gpu: GpuIndex(gpu), name: String::new(), source: GpuSource::Trace, activity }
@@ -187,11 +252,12 @@ mod tests {
     fn driver_times_are_those_of_the_thread_that_feeds_the_gpu() {
         let tl = timeline();
         let at = |ms: u64| MonoNs(ms * MS);
-        assert_eq!(driver_times(&tl, HZ, GpuIndex(1)), (vec![(at(98), at(198)), (at(298), at(3_398))], true));
-        assert_eq!(driver_times(&tl, HZ, GpuIndex(2)), (vec![], true));
+        let times = |gpu| seen(&tl).of_feeder(&tl, HZ, GpuIndex(gpu));
+        assert_eq!(times(1), (vec![(at(98), at(198)), (at(298), at(3_398))], true));
+        assert_eq!(times(2), (vec![], true));
         // Nobody is known to be on it: the job's feeder is taken, and nothing is said of a context.
-        assert_eq!(driver_times(&tl, HZ, GpuIndex(5)).0.len(), 2);
-        assert!(!driver_times(&tl, HZ, GpuIndex(5)).1);
+        assert_eq!(times(5).0.len(), 2);
+        assert!(!times(5).1);
     }
 
     #[test]
@@ -206,11 +272,13 @@ mod tests {
             })
             .collect();
         let mut notes = Vec::new();
-        assert!(!trust(&tl, HZ, GpuIndex(1), &mut zero, &mut notes));
+        let seen = seen(&tl);
+        assert!(!trust(&tl, &seen, HZ, GpuIndex(1), &mut zero, &mut notes));
         assert!(notes[0].contains("was in its driver for 3.2 s") && notes[0].contains("--gpu-trace"), "{notes:?}");
         notes.clear();
         assert!(
-            trust(&tl, HZ, GpuIndex(2), &mut zero, &mut notes) && trust(&tl, HZ, GpuIndex(5), &mut zero, &mut notes)
+            trust(&tl, &seen, HZ, GpuIndex(2), &mut zero, &mut notes)
+                && trust(&tl, &seen, HZ, GpuIndex(5), &mut zero, &mut notes)
         );
         assert!(notes.is_empty(), "{notes:?}");
     }
