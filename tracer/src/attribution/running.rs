@@ -43,8 +43,8 @@ impl Running {
         roles: &Roles,
         around: &Surroundings,
         ix: ThreadIx,
-        from: MonoNs,
-        to: MonoNs,
+        (from, to): (MonoNs, MonoNs),
+        trusted: Option<(MonoNs, MonoNs)>,
     ) -> Vec<(MonoNs, MonoNs, Cause)> {
         let plain = Running::by_role(roles, ix);
         let Some(line) = tl.thread(ix) else { return vec![(from, to, plain)] };
@@ -52,7 +52,8 @@ impl Running {
         if line.pid != roles.feeder_pid && !swapping {
             return vec![(from, to, plain)];
         }
-        let near = line.samples_in(from - REACH, to + REACH);
+        let (first, last) = trusted.unwrap_or((MonoNs(0), MonoNs(u64::MAX)));
+        let near = line.samples_in((from - REACH).max(first), (to + REACH).min(last));
         if near.iter().all(|s| self.special(roles, line, s, swapping).is_none()) {
             return vec![(from, to, plain)];
         }
