@@ -91,7 +91,13 @@ mod tests {
         let tl = b.finish(Some(MonoNs(1_000_000_000)));
         let roles = super::super::roles::assign(&tl, &super::super::Evidence::of(&tl), &[]);
         let blocked = |call| {
-            What::Blocked(Wait { off: MonoNs(0), syscall: Syscall(call), file: FileIx(0), uninterruptible: true })
+            What::Blocked(Wait {
+                off: MonoNs(0),
+                syscall: Syscall(call),
+                file: FileIx(0),
+                waker: Tid(0),
+                uninterruptible: true,
+            })
         };
         let mut at = 0;
         let mut segment = |tid, ms: u64, what, cause| {

@@ -187,7 +187,12 @@ fn what(p: &Parts<'_>, l: &Link) -> String {
             let state = if wait.uninterruptible { " (D state)" } else { "" };
             let path = tl.file(wait.file).map_or(l.path.as_deref(), |f| tl.path_of(f));
             let on = path.map_or(String::new(), |path| format!(" on {path}"));
-            format!("blocked in {}{on}{state}", syscalls::wait_name(wait.syscall))
+            let outside = l.segment.cause.is_ended_outside() && wait.waker.0 != 0;
+            let by = match tl.name_of(wait.waker, l.segment.end).filter(|_| outside) {
+                Some(name) => format!(" until {name} (thread {}) ended it", wait.waker),
+                None => String::new(),
+            };
+            format!("blocked in {}{on}{state}{by}", syscalls::wait_name(wait.syscall))
         }
         What::NoRecord(why) => match why {
             NoRecord::NotAlive => "the thread did not exist",
