@@ -12,6 +12,7 @@ use std::os::unix::fs::MetadataExt;
 const READ: Syscall = Syscall(0);
 const WRITE: Syscall = Syscall(1);
 const POLL: Syscall = Syscall(7);
+const EPOLL_WAIT: Syscall = Syscall(232);
 const PREAD: Syscall = Syscall(17);
 const FUTEX: Syscall = Syscall(202);
 const NANOSLEEP: Syscall = Syscall(230);
@@ -50,6 +51,21 @@ fn sleeps_are_timed_and_end_by_an_interrupt() {
         }
     }
     assert!(sleeps > 0);
+}
+
+#[test]
+fn a_time_out_is_told_from_an_event() {
+    let (w, t) = trace(&["polls"]);
+    let unseen = t.assert_whole();
+    let polls: Vec<_> = t
+        .of(w.pid().main_thread())
+        .into_iter()
+        .filter(|o| [POLL, EPOLL_WAIT].contains(&o.syscall) && o.state == SleepState::Interruptible)
+        .map(|o| (o.syscall, o.arg0 as i64, waker(o) == Some(Waker::Interrupt)))
+        .collect();
+    let expected = [POLL, EPOLL_WAIT].map(|call| [(call, 20, true), (call, 500, false), (call, -1, false)]).concat();
+    assert!(polls.iter().all(|p| expected.contains(p)), "{polls:?}");
+    assert_all(polls.len(), expected.len(), unseen);
 }
 
 #[test]

@@ -95,7 +95,7 @@ fn has(set: *const [u64; 8], nr: i16) -> bool {
 }
 
 /// Writes the path of a call that is about to block. For the program on `sched_switch` alone, with the thread that leaves
-/// as the current one, and only when it goes to sleep uninterruptibly or counted as waiting for the disk.
+/// as the current one, and only when it goes to sleep.
 #[inline(never)]
 pub fn blocked_path(tid: u32, pid: u32, off_ns: u64, nr: i32) -> i32 {
     let path = if has(&raw const PATH_CALLS.second, nr as i16) {

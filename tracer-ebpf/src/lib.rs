@@ -32,6 +32,8 @@ pub const ABSENT: u32 = u32::MAX;
 
 /// Value of [`OffCpu::syscall`] and [`CpuSample::syscall`] outside any system call: user code, or a page fault.
 pub const NO_SYSCALL: i16 = -1;
+/// In a sample: outside any system call, yet in the kernel, hence in a page fault.
+pub const PAGE_FAULT: i16 = -2;
 
 /// The interval began before the tracer was attached; its start is the time of the attach.
 pub const FLAG_SEEDED: u16 = 1 << 0;
@@ -72,7 +74,8 @@ pub struct OffCpu {
     pub wake_ns: u64,
     /// It runs again.
     pub on_ns: u64,
-    /// First argument of the system call it was in (a descriptor, a futex address); 0 outside system calls.
+    /// First argument of the system call it was in (a descriptor, a futex address); 0 outside system calls. For [`POLL`],
+    /// [`EPOLL_WAIT`] and [`EPOLL_PWAIT`] the time-out instead, milliseconds as a sign-extended `int`, negative for none.
     pub arg0: u64,
     /// Waking thread; 0 if none, or if an interrupt hit the idle task.
     pub waker_tid: u32,
@@ -153,6 +156,8 @@ pub struct State {
     pub record: OffCpuFile,
     /// Address of the super block that `record.file.dev` and `record.file.magic` were read from; 0 if from none.
     pub sb: u64,
+    /// 1 if `record.file` is the file that the thread has just faulted a page of; it may be about to wait for it.
+    pub fault: u64,
 }
 
 /// Slots of the array of states, a power of two: the state of a thread is in the slot of its id modulo this number, or else
@@ -171,7 +176,7 @@ pub struct CpuSample {
     pub pid: u32,
     /// CPU it ran on.
     pub cpu: u16,
-    /// System call it was in, or [`NO_SYSCALL`] for user code.
+    /// System call it was in, [`NO_SYSCALL`] for user code, or [`PAGE_FAULT`].
     pub syscall: i16,
     /// Time of the sample.
     pub time_ns: u64,
@@ -315,6 +320,10 @@ pub struct Task {
 
 /// `poll`, whose first argument points at an array of `struct pollfd`.
 pub const POLL: i16 = 7;
+/// `epoll_wait`; its time-out is the fourth argument, that of [`POLL`] the third.
+pub const EPOLL_WAIT: i16 = 232;
+/// `epoll_pwait`, with its time-out in the same place.
+pub const EPOLL_PWAIT: i16 = 281;
 /// `ppoll`, likewise.
 pub const PPOLL: i16 = 271;
 /// `sendfile`, which reads from the descriptor in its *second* argument.
@@ -409,6 +418,10 @@ pub struct KernelOffsets {
     pub inode_sb: u32,
     pub sb_dev: u32,
     pub sb_magic: u32,
+    /// `folio.mapping`, before 5.16 `page.mapping`; may be [`ABSENT`].
+    pub folio_mapping: u32,
+    /// `address_space.host`.
+    pub mapping_host: u32,
     pub dentry_parent: u32,
     /// `dentry.d_name.name`.
     pub dentry_name: u32,
@@ -424,6 +437,10 @@ pub struct KernelOffsets {
     pub regs_orig_ax: u32,
     pub regs_di: u32,
     pub regs_si: u32,
+    /// `pt_regs.dx`: third argument.
+    pub regs_dx: u32,
+    /// `pt_regs.r10`: fourth argument.
+    pub regs_r10: u32,
     pub regs_ip: u32,
     /// Distance of the saved user registers from `task.stack`, used where the helper is missing (before 5.15).
     pub regs_from_stack: u32,

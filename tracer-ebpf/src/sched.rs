@@ -13,17 +13,14 @@ use aya_ebpf::helpers::generated::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use aya_ebpf::macros::{btf_tracepoint, raw_tracepoint};
 use aya_ebpf::programs::{BtfTracePointContext, RawTracePointContext};
 use tracer_ebpf::{
-    ABSENT, Counter, FLAG_IOWAIT, FLAG_PREEMPTED, FLAG_SEEDED, FLAG_WAKER_INTERRUPT, FLAG_WAKER_KTHREAD, Kind,
-    NO_SYSCALL, OffCpu, OffCpuFile, State,
+    ABSENT, Counter, EPOLL_PWAIT, EPOLL_WAIT, FLAG_IOWAIT, FLAG_PREEMPTED, FLAG_SEEDED, FLAG_WAKER_INTERRUPT,
+    FLAG_WAKER_KTHREAD, Kind, NO_SYSCALL, OffCpu, OffCpuFile, POLL, State,
 };
 
 /// `PF_KTHREAD` (`linux/sched.h`).
 const PF_KTHREAD: u32 = 0x0020_0000;
 /// `PF_EXITING`: a thread that was killed in user code wakes its parent, outside any system call.
 const PF_EXITING: u32 = 0x0000_0004;
-
-/// `TASK_UNINTERRUPTIBLE`.
-const UNINTERRUPTIBLE: u32 = 2;
 
 /// Arguments of `sched_switch`: `preempt, prev, next` and, since 5.18, `prev_state`.
 #[btf_tracepoint(function = "sched_switch")]
@@ -110,19 +107,38 @@ fn leave<A: Access>(task: *const u8, tid: u32, next_tid: u32, preempted: bool, s
                 kind = Kind::OffCpuFile;
                 update_file_id(open, &raw mut (*slot).record.file, &raw mut (*slot).sb);
                 files::name_once(open, &(*slot).record.file, pid, call.arg0 as u32);
-            } else if state & UNINTERRUPTIBLE != 0 || flags & FLAG_IOWAIT != 0 {
+            } else if call.nr == NO_SYSCALL {
+                if (*slot).fault != 0 {
+                    kind = Kind::OffCpuFile;
+                }
+            } else {
+                // In state S, too: FUSE waits for its server that way.
                 files::blocked_path(tid, pid, now, i32::from(call.nr));
             }
+        }
+        if flags & FLAG_PREEMPTED == 0 {
+            (*slot).fault = 0;
         }
         (*off).kind = kind as u32;
         (*off).pid = pid;
         (*off).flags = flags;
         (*off).off_ns = now;
-        (*off).arg0 = call.arg0;
+        (*off).arg0 = match call.nr {
+            // How long it may wait says more than where its list of descriptors lies.
+            POLL => timeout_ms(registers.read(offset!(regs_dx))),
+            EPOLL_WAIT | EPOLL_PWAIT => timeout_ms(registers.read(offset!(regs_r10))),
+            _ => call.arg0,
+        };
         (*off).next_tid = next_tid;
         (*off).syscall = call.nr;
         (*off).state = state as u16;
     }
+}
+
+/// The time-out argument of `poll` and `epoll_wait`, an `int` of milliseconds, sign-extended; negative is none.
+#[inline(always)]
+fn timeout_ms(argument: u64) -> u64 {
+    argument as i32 as i64 as u64
 }
 
 /// A target thread runs again: its interval is complete.

@@ -21,6 +21,7 @@ fn main() -> Done {
     let arg = |i: usize| args.get(i).map(String::as_str).unwrap_or_default();
     match arg(1) {
         "sleep" => sleep(),
+        "polls" => polls(),
         "pipe" => pipe(arg(2).parse().unwrap_or(100)),
         "futex" => futex(),
         "join" => join(),
@@ -103,6 +104,49 @@ fn sleep() -> Done {
         say("slept", &[ms * 1_000_000, before, after, switches().0 - slept]);
     }
     Ok(())
+}
+
+/// Waits by poll and epoll: until the time is up, and, with and without a limit, until a byte comes.
+fn polls() -> Done {
+    let (mut out, mut into) = new_pipe()?;
+    // SAFETY: no preconditions; the descriptor is ours.
+    let epoll = unsafe { OwnedFd::from_raw_fd(libc::epoll_create1(libc::EPOLL_CLOEXEC)) };
+    let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+    // SAFETY: valid descriptors and a live structure.
+    if unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, out.as_raw_fd(), &raw mut event) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    ready()?;
+    let mut wait = |byte: bool, by_poll: bool, limit: i32| -> Done {
+        let writer = byte.then(|| into.try_clone()).transpose()?.map(|mut pipe| {
+            thread::spawn(move || {
+                thread::sleep(Duration::from_millis(30));
+                pipe.write_all(b"x")
+            })
+        });
+        let mut entry = libc::pollfd { fd: out.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: live structures, with room for the one answer.
+        unsafe {
+            if by_poll {
+                libc::poll(&raw mut entry, 1, limit);
+            } else {
+                libc::epoll_wait(epoll.as_raw_fd(), &raw mut event, 1, limit);
+            }
+        }
+        match writer {
+            Some(writer) => {
+                writer.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))?;
+                out.read_exact(&mut [0])
+            }
+            None => Ok(()),
+        }
+    };
+    for by_poll in [true, false] {
+        wait(false, by_poll, 20)?;
+        wait(true, by_poll, 500)?;
+        wait(true, by_poll, -1)?;
+    }
+    into.flush()
 }
 
 fn new_pipe() -> io::Result<(File, File)> {

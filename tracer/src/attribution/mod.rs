@@ -4,11 +4,15 @@
 mod blocked;
 pub mod calls;
 mod cause;
+mod chain;
 mod checkpoints;
+mod evidence;
 mod gaps;
+mod placing;
 pub mod roles;
 mod running;
 mod segment;
+mod startup;
 mod surroundings;
 mod totals;
 mod walk;
@@ -17,16 +21,22 @@ mod walk;
 mod tests;
 
 pub use cause::Cause;
-pub use gaps::{ExplainedGap, Usage};
+pub use chain::Link;
+pub use evidence::Evidence;
+pub use gaps::Usage;
 pub use roles::{Role, Roles};
-pub use segment::{NoRecord, Segment, What};
+pub use segment::{NoRecord, Segment, Wait, What};
 pub use surroundings::Surroundings;
-pub use totals::{Detail, Group, Totals, blocked_file};
+pub use totals::{Detail, Group, LongGap, Totals};
 
-use crate::gpu::GpuActivity;
+use crate::events::GpuProcess;
+use crate::gpu::{Activity, GpuActivity};
 use crate::host::Mount;
 use crate::timeline::Timeline;
-use crate::units::{GpuIndex, Pid};
+use crate::units::{GpuIndex, MonoNs, Pid};
+use gaps::{Kind, Pending, Stretch, Stretches};
+use std::collections::HashSet;
+use std::ops::Range;
 
 /// What explains the idle time of one GPU.
 #[derive(Debug)]
@@ -57,33 +67,110 @@ pub struct Attribution {
     pub main_thread: Totals,
 }
 
-/// Explains the idle time of every GPU in `activity`.
+/// Explains the idle time of every GPU in `activity` from a whole timeline.
 pub fn attribute(tl: &Timeline, mounts: &[Mount], activity: Vec<GpuActivity>) -> Attribution {
-    let of_target = |pid: &Pid| tl.threads.iter().any(|t| t.pid == *pid);
-    let all_pids: Vec<Pid> = tl.gpu_processes.iter().map(|p| p.pid).filter(of_target).collect();
-    let overall = roles::assign(tl, &all_pids);
-    let mut roles = overall.clone();
-    let around = Surroundings::new(tl, mounts);
-    let mut gpus = Vec::new();
-    let mut all = Totals::default();
-    for gpu in activity {
-        let on_it = tl.gpu_processes.iter().filter(|p| p.gpu == gpu.gpu);
-        let pids: Vec<Pid> = on_it.map(|p| p.pid).filter(of_target).collect();
-        // Roles take a pass over all intervals: only a GPU with processes of its own needs another one.
-        let own = if pids.is_empty() || pids == all_pids { overall.clone() } else { roles::assign(tl, &pids) };
-        let walker = walk::Walker::new(tl, &own, &around);
-        let mut totals = Totals::default();
-        let usage = gaps::explain(tl, &own, &walker, &gpu, &mut |gap| totals.add(tl, &own, gap));
-        totals.trim();
-        all.merge(&totals);
-        roles.add(&own);
-        gpus.push(GpuAttribution { gpu, roles: own, usage, totals });
-    }
-    let mut main_thread = Totals::default();
-    if gpus.is_empty() {
+    let mut attributor = Attributor::new(tl, &Evidence::of(tl), mounts, activity);
+    attributor.part(tl);
+    attributor.finish()
+}
+
+/// Explains idle time part by part, from the end of a recording to its start; what it keeps does not grow with the
+/// recording.
+#[derive(Debug)]
+pub struct Attributor {
+    roles: Roles,
+    around: Surroundings,
+    gpus: Vec<OneGpu>,
+    /// For want of a GPU.
+    life: Option<Pending>,
+    main_thread: Totals,
+}
+
+/// What was explained of one GPU.
+#[derive(Debug)]
+struct OneGpu {
+    attribution: GpuAttribution,
+    left: Stretches,
+    pending: Option<Pending>,
+}
+
+impl Attributor {
+    /// From what is known of the whole recording: `tl` without its intervals, and what was gathered while it went by.
+    pub fn new(tl: &Timeline, evidence: &Evidence, mounts: &[Mount], activity: Vec<GpuActivity>) -> Attributor {
+        let of_target: HashSet<Pid> = tl.threads.iter().map(|t| t.pid).collect();
+        let pids_on = |on: &dyn Fn(&GpuProcess) -> bool| -> Vec<Pid> {
+            tl.gpu_processes.iter().filter(|p| on(p)).map(|p| p.pid).filter(|p| of_target.contains(p)).collect()
+        };
+        let all_pids = pids_on(&|_| true);
+        let overall = roles::assign(tl, evidence, &all_pids);
+        let mut roles = overall.clone();
+        let mut gpus = Vec::new();
+        for mut gpu in activity {
+            let pids = pids_on(&|p| p.gpu == gpu.gpu);
+            let alike = pids.is_empty() || pids == all_pids;
+            let own = if alike { overall.clone() } else { roles::assign(tl, evidence, &pids) };
+            roles.add(&own);
+            if let (Activity::Windows(windows), Some(feeder)) =
+                (&mut gpu.activity, own.feeder.and_then(|f| tl.thread(f)).filter(|f| f.died < tl.span.1))
+            {
+                placing::cut_at_death(windows, feeder.died);
+            }
+            let (left, usage) = Stretches::new(&gpu.activity, tl.span);
+            let attribution = GpuAttribution { gpu, roles: own, usage, totals: Totals::default() };
+            gpus.push(OneGpu { attribution, left, pending: None });
+        }
+        let mut main_thread = Totals::default();
         let (start, end) = tl.span;
-        let segments = walk::Walker::new(tl, &roles, &around).explain(roles.feeder, start, end);
-        main_thread.add(tl, &roles, ExplainedGap { gpu: GpuIndex(0), start, end, idle: end.since(start), segments });
+        let whole = Stretch { kind: Kind::Life, start, end, idle: end.since(start) };
+        let life = gpus.is_empty().then(|| Pending::new(whole, GpuIndex(0), &mut main_thread));
+        Attributor { roles, around: Surroundings::new(tl, mounts), gpus, life, main_thread }
     }
-    Attribution { roles, around, gpus, totals: all, main_thread }
+
+    /// Roles of the threads, all GPUs together.
+    pub fn roles(&self) -> &Roles {
+        &self.roles
+    }
+
+    /// From when on a part of the recording that covers `own` should be known, to explain all that ends in it.
+    pub fn need(&self, own: &Range<MonoNs>) -> MonoNs {
+        let of_gpu = |g: &OneGpu| {
+            let first = g.left.start_of_first_after(&g.attribution.gpu.activity, own.start);
+            first.into_iter().chain(g.pending.as_ref().map(Pending::start)).min()
+        };
+        let all = self.gpus.iter().filter_map(of_gpu).chain(self.life.as_ref().map(Pending::start));
+        all.min().unwrap_or(own.start)
+    }
+
+    /// Explains what ends in the next part of the recording, going back in time.
+    pub fn part(&mut self, tl: &Timeline) {
+        for g in &mut self.gpus {
+            let GpuAttribution { gpu, roles, totals, .. } = &mut g.attribution;
+            let mut walker = walk::Walker::new(tl, roles, &self.around);
+            loop {
+                let next = || Some(Pending::new(g.left.next_back(&gpu.activity)?, gpu.gpu, totals));
+                let Some(pending) = g.pending.take().or_else(next) else { break };
+                g.pending = pending.explain(tl, roles, &mut walker, totals);
+                if g.pending.is_some() {
+                    break;
+                }
+            }
+        }
+        if let Some(life) = self.life.take() {
+            let mut walker = walk::Walker::new(tl, &self.roles, &self.around);
+            self.life = life.explain(tl, &self.roles, &mut walker, &mut self.main_thread);
+        }
+    }
+
+    /// What was explained, when the start of the recording was reached.
+    pub fn finish(self) -> Attribution {
+        let mut totals = Totals::default();
+        let mut gpus = Vec::new();
+        for mut g in self.gpus {
+            g.attribution.totals.trim();
+            g.attribution.usage.certain = g.attribution.totals.certain;
+            totals.merge(&g.attribution.totals);
+            gpus.push(g.attribution);
+        }
+        Attribution { roles: self.roles, around: self.around, gpus, totals, main_thread: self.main_thread }
+    }
 }

@@ -1,11 +1,11 @@
 //! What each thread is to the training: who feeds the GPU, who works for the feeder.
 
-use super::calls::{self, CallKind};
 use super::checkpoints;
-use crate::events::{FileType, Syscall};
-use crate::timeline::{FileIx, ThreadIx, ThreadLine, Timeline, WakeKind};
+use super::evidence::{Evidence, STRETCH};
+use super::startup::{self, Life};
+use crate::timeline::{FileIx, ThreadIx, ThreadLine, Timeline};
 use crate::units::{MonoNs, Nanos, Pid};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Role of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,12 +43,16 @@ impl Role {
 pub struct Roles {
     of: Vec<Role>,
     first_delivery: Vec<Option<MonoNs>>,
-    /// The thread that gives the GPU its work.
+    /// The thread that gives the GPU its work, over the whole recording.
     pub feeder: Option<ThreadIx>,
+    /// Stretches of time in which another thread was seen in libcuda more often, in order.
+    feeders: Vec<(u64, ThreadIx)>,
     /// Its process.
     pub feeder_pid: Pid,
     /// The feeder reads and decodes the data itself, since there are no workers.
     pub feeder_loads_data: bool,
+    /// Times in which workers were being started.
+    pub startups: Vec<(MonoNs, MonoNs)>,
     /// Files that the feeder's process writes checkpoints to.
     pub checkpoints: HashSet<FileIx>,
 }
@@ -74,31 +78,33 @@ impl Roles {
         }
     }
 
+    /// The thread that gave the GPU its work around a time: the one most seen in libcuda then, else the one most seen in
+    /// all. A training loop launches its backward pass from other threads than its forward pass.
+    pub fn feeder_at(&self, t: MonoNs) -> Option<ThreadIx> {
+        let stretch = t.0 / STRETCH.0;
+        let at = self.feeders.partition_point(|(s, _)| *s < stretch);
+        match self.feeders.get(at) {
+            Some((s, ix)) if *s == stretch => Some(*ix),
+            _ => self.feeder,
+        }
+    }
+
     /// Whether any thread has this role.
     pub fn of_any(&self, role: Role) -> bool {
         self.of.contains(&role)
     }
 }
 
-/// What the wake-ups between threads add up to.
-struct Edges {
-    /// Wake-ups by (waker's line, woken line).
-    count: HashMap<(ThreadIx, ThreadIx), u64>,
-    /// First wake-up by a process of a thread of another process.
-    first: HashMap<(Pid, Pid), MonoNs>,
-}
-
 /// Decides the role of every thread. `gpu_pids` are processes that are known to hold a GPU context.
-pub fn assign(timeline: &Timeline, gpu_pids: &[Pid]) -> Roles {
-    let edges = edges(timeline);
-    let feeder_pid = feeder_process(timeline, gpu_pids);
-    let feeder = feeder_thread(timeline, feeder_pid);
+pub fn assign(timeline: &Timeline, evidence: &Evidence, gpu_pids: &[Pid]) -> Roles {
+    let feeder_pid = feeder_process(timeline, evidence, gpu_pids);
+    let feeder = feeder_thread(timeline, evidence, feeder_pid);
     let mut of = vec![Role::Other; timeline.threads.len()];
     let mut first_delivery = vec![None; timeline.threads.len()];
 
     // Processes that woke a thread of the feeder's process, and how often.
     let mut delivers: HashMap<Pid, u64> = HashMap::new();
-    for ((from, to), n) in &edges.count {
+    for ((from, to), n) in &evidence.wakes {
         if let (Some(a), Some(b)) = (timeline.thread(*from), timeline.thread(*to))
             && b.pid == feeder_pid
             && a.pid != feeder_pid
@@ -112,9 +118,9 @@ pub fn assign(timeline: &Timeline, gpu_pids: &[Pid]) -> Roles {
         } else if let Some(role) = role_by_name(line, feeder_pid) {
             role
         } else if line.pid == feeder_pid {
-            role_beside_feeder(timeline, &edges, ix, line, feeder)
+            role_beside_feeder(timeline, evidence, ix, line, feeder)
         } else if delivers.contains_key(&line.pid) {
-            role_in_worker(timeline, &edges, ix, line, feeder_pid)
+            role_in_worker(timeline, evidence, ix, line, feeder_pid)
         } else {
             Role::Other
         };
@@ -129,78 +135,55 @@ pub fn assign(timeline: &Timeline, gpu_pids: &[Pid]) -> Roles {
                 .is_some_and(|m| m.forked)
             && let Some(slot) = first_delivery.get_mut(ix.0 as usize)
         {
-            *slot = edges.first.get(&(line.pid, feeder_pid)).copied();
+            *slot = evidence.first.get(&(line.pid, feeder_pid)).copied();
         }
     }
-    let feeder_loads_data = !of.contains(&Role::Worker) && feeder.is_some_and(|f| loads_data(timeline, f));
-    let checkpoints = checkpoints::find(timeline, feeder_pid);
-    Roles { of, first_delivery, feeder, feeder_pid, feeder_loads_data, checkpoints }
-}
-
-fn edges(timeline: &Timeline) -> Edges {
-    let mut e = Edges { count: HashMap::new(), first: HashMap::new() };
-    for (to, line) in timeline.lines() {
-        // Wakers repeat in runs; look each run up once.
-        let mut run: Option<(crate::units::Tid, Option<ThreadIx>)> = None;
-        for i in &line.intervals {
-            // A child's end wakes who waits for it: that is no delivery.
-            let waits_for_child = calls::kind(i.syscall) == CallKind::WaitChild;
-            if i.wake_kind != WakeKind::Thread || i.waker_pid == Pid(0) || waits_for_child {
-                continue;
-            }
-            let from = match run {
-                Some((tid, ix)) if tid == i.waker => ix,
-                _ => {
-                    let ix = timeline.thread_at(i.waker, i.wake);
-                    run = Some((i.waker, ix));
-                    ix
-                }
-            };
-            let Some(from) = from else { continue };
-            *e.count.entry((from, to)).or_default() += 1;
-            if i.waker_pid != line.pid {
-                let first = e.first.entry((i.waker_pid, line.pid)).or_insert(i.wake);
-                *first = (*first).min(i.wake);
-            }
-        }
-    }
-    e
+    let feeder_loads_data = !of.contains(&Role::Worker) && feeder.is_some_and(|f| loads_data(timeline, evidence, f));
+    let checkpoints = checkpoints::find(timeline, evidence, feeder_pid);
+    let end = timeline.span.1;
+    let workers: Vec<Life> = timeline
+        .lines()
+        .filter(|(ix, t)| t.is_main() && t.pid != feeder_pid && of.get(ix.0 as usize) == Some(&Role::Worker))
+        .map(|(ix, t)| Life {
+            born: t.forked.then_some(t.born),
+            first_delivery: first_delivery.get(ix.0 as usize).copied().flatten(),
+            died: (t.died < end).then_some(t.died),
+        })
+        .collect();
+    let startups = startup::phases(&workers);
+    let feeders = feeders(timeline, evidence, feeder_pid, feeder);
+    Roles { of, first_delivery, feeder, feeders, feeder_pid, feeder_loads_data, startups, checkpoints }
 }
 
 /// The process that gives the GPU its work: one that holds a context, one seen in libcuda, or the target itself; where
 /// the target only waits for a child (a launcher, a shell), that child.
-fn feeder_process(timeline: &Timeline, gpu_pids: &[Pid]) -> Pid {
+fn feeder_process(timeline: &Timeline, evidence: &Evidence, gpu_pids: &[Pid]) -> Pid {
     if let Some(pid) = timeline.threads.iter().map(|t| t.pid).find(|p| gpu_pids.contains(p)) {
         return pid;
     }
     if let Some((pid, _)) =
-        libcuda_samples(timeline, |t| t.pid).into_iter().max_by_key(|(pid, n)| (*n, std::cmp::Reverse(*pid)))
+        libcuda_by_process(timeline, evidence).into_iter().max_by_key(|(pid, n)| (*n, std::cmp::Reverse(*pid)))
     {
         return pid;
     }
     let mut pid = timeline.target;
     // A chain of launchers is short; the bound only guards against a damaged recording.
     for _ in 0..8 {
-        let Some(main) = timeline.threads.iter().find(|t| t.tid == pid.main_thread()) else { return pid };
-        let waiting: Nanos = main
-            .intervals
-            .iter()
-            .filter(|i| calls::kind(i.syscall) == CallKind::WaitChild)
-            .map(|i| i.on.since(i.off))
-            .sum();
+        let Some((ix, main)) = timeline.lines().find(|(_, t)| t.tid == pid.main_thread()) else { return pid };
+        let waiting = evidence.thread(ix).map_or(Nanos::ZERO, |t| t.wait_child);
         if waiting.share_of(main.alive()) < 0.9 {
             return pid;
         }
+        let ran = |ix, t: &ThreadLine| t.alive() - evidence.thread(ix).map_or(Nanos::ZERO, |e| e.off_cpu);
         let child = timeline
-            .threads
-            .iter()
-            .filter(|t| t.is_main() && t.tid != main.tid && parent_pid(timeline, t) == Some(pid))
+            .lines()
+            .filter(|(_, t)| t.is_main() && t.tid != main.tid && parent_pid(timeline, t) == Some(pid))
             // A script that runs one short command after the other is no launcher: following it, wait by wait, explains
             // more than any of its commands.
-            .filter(|t| t.alive().share_of(main.alive()) >= 0.5)
-            .max_by_key(|t| (t.alive(), t.running()));
+            .filter(|(_, t)| t.alive().share_of(main.alive()) >= 0.5)
+            .max_by_key(|(ix, t)| (t.alive(), ran(*ix, t)));
         match child {
-            Some(child) => pid = child.pid,
+            Some((_, child)) => pid = child.pid,
             None => return pid,
         }
     }
@@ -212,14 +195,13 @@ fn parent_pid(timeline: &Timeline, line: &ThreadLine) -> Option<Pid> {
     Some(timeline.thread_at(parent, line.born).and_then(|ix| timeline.thread(ix)).map_or(Pid(parent.0), |t| t.pid))
 }
 
-/// Counts samples inside libcuda by some key of their thread.
-fn libcuda_samples<K: std::hash::Hash + Eq>(timeline: &Timeline, key: impl Fn(&ThreadLine) -> K) -> HashMap<K, u64> {
+/// Samples inside libcuda by process.
+fn libcuda_by_process(timeline: &Timeline, evidence: &Evidence) -> HashMap<Pid, u64> {
     let mut counts = HashMap::new();
-    let cuda: Vec<_> = timeline.images.iter().filter(|(_, path)| is_libcuda(path)).map(|(id, _)| *id).collect();
-    for line in &timeline.threads {
-        let n = line.samples.iter().filter(|s| cuda.contains(&s.image)).count() as u64;
+    for (ix, line) in timeline.lines() {
+        let n = evidence.in_libcuda(timeline, ix);
         if n > 0 {
-            *counts.entry(key(line)).or_default() += n;
+            *counts.entry(line.pid).or_default() += n;
         }
     }
     counts
@@ -233,16 +215,31 @@ pub fn is_libcuda(path: &str) -> bool {
 }
 
 /// The thread of the feeder's process that drives the GPU: the one most seen in libcuda, else the main thread.
-fn feeder_thread(timeline: &Timeline, pid: Pid) -> Option<ThreadIx> {
+fn feeder_thread(timeline: &Timeline, evidence: &Evidence, pid: Pid) -> Option<ThreadIx> {
     let most = timeline
         .lines()
         .filter(|(_, t)| t.pid == pid)
-        .max_by_key(|(ix, t)| (libcuda_count(timeline, t), t.is_main(), t.alive(), std::cmp::Reverse(*ix)));
+        .max_by_key(|(ix, t)| (evidence.in_libcuda(timeline, *ix), t.is_main(), t.alive(), std::cmp::Reverse(*ix)));
     most.map(|(ix, _)| ix)
 }
 
-fn libcuda_count(timeline: &Timeline, line: &ThreadLine) -> usize {
-    line.samples.iter().filter(|s| timeline.images.get(&s.image).is_some_and(|p| is_libcuda(p))).count()
+/// Stretches of time around which another thread of the process than `feeder` was seen in libcuda most. A stretch is judged
+/// together with its neighbours: a sample or two decide nothing.
+fn feeders(timeline: &Timeline, evidence: &Evidence, pid: Pid, feeder: Option<ThreadIx>) -> Vec<(u64, ThreadIx)> {
+    let mut seen: BTreeMap<u64, HashMap<ThreadIx, u64>> = BTreeMap::new();
+    for (ix, _) in timeline.lines().filter(|(_, t)| t.pid == pid) {
+        for (stretch, n) in evidence.libcuda_by_stretch(timeline, ix) {
+            for around in stretch.saturating_sub(1)..=stretch + 1 {
+                *seen.entry(around).or_default().entry(ix).or_default() += n;
+            }
+        }
+    }
+    let most = |counts: HashMap<ThreadIx, u64>| {
+        // The usual one, unless another was seen more often.
+        counts.into_iter().max_by_key(|(ix, n)| (*n, Some(*ix) == feeder, std::cmp::Reverse(*ix)))
+    };
+    let of = seen.into_iter().filter_map(|(stretch, counts)| Some((stretch, most(counts)?.0)));
+    of.filter(|(_, ix)| Some(*ix) != feeder).collect()
 }
 
 /// Names that frameworks give their threads; the kernel cuts them to 15 bytes.
@@ -264,60 +261,47 @@ fn role_by_name(line: &ThreadLine, feeder_pid: Pid) -> Option<Role> {
 }
 
 /// A thread of the feeder's own process.
-fn role_beside_feeder(tl: &Timeline, edges: &Edges, ix: ThreadIx, line: &ThreadLine, feeder: Option<ThreadIx>) -> Role {
-    let wakes_feeder = feeder.is_some_and(|f| edges.count.contains_key(&(ix, f)));
+fn role_beside_feeder(
+    tl: &Timeline,
+    evidence: &Evidence,
+    ix: ThreadIx,
+    line: &ThreadLine,
+    feeder: Option<ThreadIx>,
+) -> Role {
+    let wakes_feeder = feeder.is_some_and(|f| evidence.wakes.contains_key(&(ix, f)));
     if !wakes_feeder {
         return Role::Helper;
     }
     // Hands over what other processes deliver: it is woken by them, as PyTorch's pin-memory thread is.
-    let fed_by_others = edges
-        .count
+    let fed_by_others = evidence
+        .wakes
         .iter()
         .any(|((from, to), n)| *to == ix && *n > 2 && tl.thread(*from).is_some_and(|t| t.pid != line.pid));
     if fed_by_others {
         return Role::PinMemory;
     }
     // Prepares data as a thread of the same process: it reads files.
-    if reads_files(tl, line) { Role::Worker } else { Role::Helper }
+    if reads_files(evidence, ix) { Role::Worker } else { Role::Helper }
 }
 
 /// A thread of a process that delivers to the feeder's process.
-fn role_in_worker(tl: &Timeline, edges: &Edges, ix: ThreadIx, line: &ThreadLine, feeder_pid: Pid) -> Role {
+fn role_in_worker(tl: &Timeline, evidence: &Evidence, ix: ThreadIx, line: &ThreadLine, feeder_pid: Pid) -> Role {
     if line.is_main() {
         return Role::Worker;
     }
     let delivers =
-        edges.count.keys().any(|(from, to)| *from == ix && tl.thread(*to).is_some_and(|t| t.pid == feeder_pid));
+        evidence.wakes.keys().any(|(from, to)| *from == ix && tl.thread(*to).is_some_and(|t| t.pid == feeder_pid));
     if delivers { Role::Ipc } else { Role::Worker }
 }
 
 /// The thread was blocked on, or seen in, reads of regular files for a part of its time that is worth the name.
-fn reads_files(tl: &Timeline, line: &ThreadLine) -> bool {
-    let regular = |file| tl.file(file).is_some_and(|f| f.file_type() == FileType::Regular);
-    let reads = |call: Syscall| calls::kind(call) == CallKind::Read;
-    let waits =
-        line.intervals.iter().filter(|i| i.is_uninterruptible() && (reads(i.syscall) || i.syscall.is_none())).count();
-    let seen = line.samples.iter().filter(|s| reads(s.syscall) && regular(s.file)).count();
-    waits + seen > 8
+fn reads_files(evidence: &Evidence, ix: ThreadIx) -> bool {
+    evidence.thread(ix).is_some_and(|t| t.waits_to_read + t.seen_reading > 8)
 }
 
-fn loads_data(tl: &Timeline, feeder: ThreadIx) -> bool {
-    tl.thread(feeder).is_some_and(|t| reads_files(tl, t) || opens_data(tl, t))
-}
-
-/// The thread opened files for reading that are no part of a program: data, even where the page cache holds all of it.
-fn opens_data(tl: &Timeline, line: &ThreadLine) -> bool {
-    const ENOUGH: usize = 8;
-    const NO_DATA: [&str; 7] = ["/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/lib", "/run/"];
-    let program = |path: &str| {
-        let name = path.rsplit('/').next().unwrap_or(path);
-        [".py", ".pyc", ".so"].iter().any(|e| name.ends_with(e)) || name.contains(".so.")
-    };
-    tl.opens
-        .iter()
-        .filter(|o| o.tid == line.tid)
-        .filter(|o| o.outcome.is_some_and(|r| r.result >= 0 && r.flags & 0o3 == 0))
-        .filter(|o| !NO_DATA.iter().any(|d| o.path.starts_with(d)) && !program(&o.path))
-        .nth(ENOUGH - 1)
-        .is_some()
+/// The thread reads data, or opened enough files of data, even where the page cache holds all of them.
+fn loads_data(tl: &Timeline, evidence: &Evidence, feeder: ThreadIx) -> bool {
+    const ENOUGH: u64 = 8;
+    let opens = |t: &ThreadLine| evidence.data_opens.get(&t.tid).is_some_and(|n| *n >= ENOUGH);
+    reads_files(evidence, feeder) || tl.thread(feeder).is_some_and(opens)
 }

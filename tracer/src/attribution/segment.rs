@@ -1,7 +1,8 @@
 //! The pieces that an explanation is made of.
 
 use super::Cause;
-use crate::timeline::ThreadIx;
+use crate::events::Syscall;
+use crate::timeline::{FileIx, Interval, ThreadIx, WakeKind};
 use crate::units::{MonoNs, Nanos, Tid};
 
 /// What a thread was doing in a stretch of time.
@@ -14,13 +15,33 @@ pub enum What {
         /// The competitor.
         by: Tid,
     },
-    /// It was blocked in this interval of its line.
-    Blocked {
-        /// Index into the line's intervals.
-        interval: u32,
-    },
+    /// It was blocked.
+    Blocked(Wait),
     /// Nothing is known about it.
     NoRecord(NoRecord),
+}
+
+/// A wait of a thread, with all that is told of it: the interval itself may be gone by then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// The thread left the CPU.
+    pub off: MonoNs,
+    /// System call that it was in.
+    pub syscall: Syscall,
+    /// File that it waited on.
+    pub file: FileIx,
+    /// Thread that ended it; 0 for an interrupt or a kernel thread.
+    pub waker: Tid,
+    /// D state, or counted as waiting for block I/O.
+    pub uninterruptible: bool,
+}
+
+impl Wait {
+    /// The blocked part of an interval.
+    pub fn of(i: &Interval) -> Wait {
+        let waker = if i.wake_kind == WakeKind::Thread { i.waker } else { Tid(0) };
+        Wait { off: i.off, syscall: i.syscall, file: i.file, waker, uninterruptible: i.is_uninterruptible() }
+    }
 }
 
 /// Why nothing is known.
@@ -57,5 +78,21 @@ impl Segment {
     /// Its length.
     pub fn length(&self) -> Nanos {
         self.end.since(self.start)
+    }
+}
+
+/// Appends a segment that ends where the last one began; joins it to the last one if both say the same.
+pub(super) fn push(out: &mut Vec<Segment>, s: Segment) {
+    if s.start >= s.end {
+        return;
+    }
+    match out.last_mut() {
+        Some(last)
+            if last.thread == s.thread && last.what == s.what && last.cause == s.cause && last.start == s.end =>
+        {
+            last.start = s.start;
+            last.idle += s.idle;
+        }
+        _ => out.push(s),
     }
 }

@@ -54,6 +54,11 @@ impl Surroundings {
         overlaps(&self.swapping, from, to)
     }
 
+    /// Whether a user-space file system is mounted where the target can see it.
+    pub fn has_user_space(&self) -> bool {
+        self.kinds.values().any(|k| *k == FsKind::UserSpace)
+    }
+
     /// Kind of the file system under a file.
     pub fn kind_of(&self, file: &FileRef) -> FsKind {
         match fs_kind_of_magic(file.magic) {

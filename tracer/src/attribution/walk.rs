@@ -4,7 +4,7 @@
 use super::calls::{self, CallKind};
 use super::roles::{Role, Roles};
 use super::running::Running;
-use super::segment::{NoRecord, Segment, What};
+use super::segment::{NoRecord, Segment, Wait, What, push};
 use super::{Cause, Surroundings, blocked};
 use crate::events::SleepState;
 use crate::timeline::{Interval, ThreadIx, ThreadLine, Timeline, WakeKind};
@@ -24,28 +24,57 @@ pub struct Walker<'a> {
     roles: &'a Roles,
     around: &'a Surroundings,
     running: Running,
+    /// Only samples from this time say what a thread did while it ran; all if `None`.
+    pub trust_samples_in: Option<(MonoNs, MonoNs)>,
 }
 
 impl<'a> Walker<'a> {
     /// A walker over `tl`.
     pub fn new(tl: &'a Timeline, roles: &'a Roles, around: &'a Surroundings) -> Walker<'a> {
-        Walker { tl, roles, around, running: Running::new(tl) }
+        Walker { tl, roles, around, running: Running::new(tl), trust_samples_in: None }
     }
 
     /// Explains `[from, to]` as seen from `thread`: segments in order of time that cover it without gap or overlap.
+    #[cfg(test)]
     pub fn explain(&self, thread: Option<ThreadIx>, from: MonoNs, to: MonoNs) -> Vec<Segment> {
         let mut out = Vec::new();
-        match thread {
-            Some(ix) => self.walk(ix, from, to, 0, &mut out),
-            None => out.push(unknown(from, to, NoRecord::NoFeeder)),
-        }
+        self.explain_back(thread, from, to, from, &mut out);
         out.reverse();
         out
     }
 
-    fn walk(&self, ix: ThreadIx, from: MonoNs, to: MonoNs, depth: u32, out: &mut Vec<Segment>) {
+    /// The same, latest segment first, and only until a place at or before `enough` where the walk is back on `thread`
+    /// itself: from there another call gives the same as if this one had gone on. Returns that place.
+    pub fn explain_back(
+        &self,
+        thread: Option<ThreadIx>,
+        from: MonoNs,
+        to: MonoNs,
+        enough: MonoNs,
+        out: &mut Vec<Segment>,
+    ) -> MonoNs {
+        match thread {
+            Some(ix) => self.walk(ix, from, to, enough, 0, out),
+            None => {
+                push(out, unknown(from, to, NoRecord::NoFeeder));
+                from
+            }
+        }
+    }
+
+    /// Follows a thread back from `to` until a step has come to `enough`, at most to `from`.
+    fn walk(
+        &self,
+        ix: ThreadIx,
+        from: MonoNs,
+        to: MonoNs,
+        enough: MonoNs,
+        depth: u32,
+        out: &mut Vec<Segment>,
+    ) -> MonoNs {
         let Some(line) = self.tl.thread(ix) else {
-            return push(out, unknown(from, to, NoRecord::NotAlive));
+            push(out, unknown(from, to, NoRecord::NotAlive));
+            return from;
         };
         let mut t = to;
         if t > line.died {
@@ -53,9 +82,11 @@ impl<'a> Walker<'a> {
             push(out, unknown(lo, t, NoRecord::NotAlive));
             t = lo;
         }
-        while t > from {
+        let enough = enough.max(from);
+        while t > enough {
             if t <= line.born {
-                return self.before_birth(line, from, t, depth, out);
+                self.before_birth(line, from, t, depth, out);
+                return from;
             }
             let floor = from.max(line.born);
             let Some((n, i)) = line.last_before(t).and_then(|n| Some((n, line.intervals.get(n)?))) else {
@@ -73,23 +104,28 @@ impl<'a> Walker<'a> {
                 t = lo;
             } else {
                 let lo = self.wait_start(line, n, floor).max(floor);
-                self.was_blocked(ix, line, n, i, lo, t, depth, out);
+                self.was_blocked(ix, line, i, lo, t, depth, out);
                 t = lo;
             }
         }
+        t
     }
 
     /// A thread that did not exist yet: its parent was about to make it.
     fn before_birth(&self, line: &ThreadLine, from: MonoNs, to: MonoNs, depth: u32, out: &mut Vec<Segment>) {
         let parent = line.parent.and_then(|tid| self.tl.thread_at(tid, line.born));
         match parent {
-            Some(p) if depth < MAX_DEPTH => self.walk(p, from, to, depth + 1, out),
+            Some(p) if depth < MAX_DEPTH => {
+                self.walk(p, from, to, from, depth + 1, out);
+            }
             _ => push(out, unknown(from, to, NoRecord::NotAlive)),
         }
     }
 
     fn ran(&self, ix: ThreadIx, line: &ThreadLine, from: MonoNs, to: MonoNs, out: &mut Vec<Segment>) {
-        for (lo, hi, cause) in self.running.split(self.tl, self.roles, ix, from, to) {
+        for (lo, hi, cause) in
+            self.running.split(self.tl, self.roles, self.around, ix, (from, to), self.trust_samples_in)
+        {
             self.push_of(ix, line, lo, hi, What::Ran, cause, out);
         }
     }
@@ -119,7 +155,6 @@ impl<'a> Walker<'a> {
         &self,
         ix: ThreadIx,
         line: &ThreadLine,
-        n: usize,
         i: &Interval,
         from: MonoNs,
         to: MonoNs,
@@ -127,8 +162,13 @@ impl<'a> Walker<'a> {
         out: &mut Vec<Segment>,
     ) {
         if let Some(waker) = self.edge(line, i) {
+            if self.ended(waker, i) {
+                let what = What::Blocked(Wait::of(i));
+                return self.push_of(ix, line, from, to, what, Cause::WorkerStartup, out);
+            }
             if depth < MAX_DEPTH {
-                return self.walk(waker, from, to, depth + 1, out);
+                self.walk(waker, from, to, from, depth + 1, out);
+                return;
             }
             return push(out, unknown(from, to, NoRecord::TooDeep));
         }
@@ -136,7 +176,7 @@ impl<'a> Walker<'a> {
         let checkpoint =
             line.pid == self.roles.feeder_pid && (i.file.0 == 0 || self.roles.checkpoints.contains(&i.file));
         let cause = blocked::cause(self.tl, self.around, line, i, checkpoint);
-        self.push_of(ix, line, from, to, What::Blocked { interval: n as u32 }, cause, out);
+        self.push_of(ix, line, from, to, What::Blocked(Wait::of(i)), cause, out);
     }
 
     /// The thread of the target that ended this wait, unless the wait has a better explanation of its own.
@@ -151,6 +191,16 @@ impl<'a> Walker<'a> {
             return None;
         }
         self.tl.thread_at(i.waker, i.wake).filter(|ix| self.tl.thread(*ix).is_some_and(|t| t.pid == i.waker_pid))
+    }
+
+    /// Whether a wait was one for the end of a worker: its last act is to wake who waits for it.
+    fn ended(&self, waker: ThreadIx, i: &Interval) -> bool {
+        // What the kernel still does after that waking takes some 100 µs, more if the CPU is lost meanwhile.
+        const LAST_ACT: Nanos = Nanos::from_millis(5);
+        let end = self.tl.span.1;
+        self.tl.thread(waker).is_some_and(|t| {
+            self.roles.of(waker) == Role::Worker && t.is_main() && t.died < end && t.died <= i.wake + LAST_ACT
+        })
     }
 
     /// Start of the wait that ends with interval `n`: earlier intervals in the same system call with the same argument (the
@@ -220,20 +270,4 @@ fn mergeable(i: &Interval) -> bool {
 
 fn unknown(start: MonoNs, end: MonoNs, why: NoRecord) -> Segment {
     Segment { start, end, idle: end.since(start), thread: None, what: What::NoRecord(why), cause: Cause::Unknown }
-}
-
-/// Appends a segment that ends where the last one began; joins it to the last one if both say the same.
-fn push(out: &mut Vec<Segment>, s: Segment) {
-    if s.start >= s.end {
-        return;
-    }
-    match out.last_mut() {
-        Some(last)
-            if last.thread == s.thread && last.what == s.what && last.cause == s.cause && last.start == s.end =>
-        {
-            last.start = s.start;
-            last.idle += s.idle;
-        }
-        _ => out.push(s),
-    }
 }

@@ -25,16 +25,18 @@ pub struct ReportArgs {
     /// Report only on what happened before this time from the start of the recording
     #[arg(long, value_name = "TIME", value_parser = times::duration)]
     pub to: Option<Duration>,
-    /// Exact busy times of the GPU, one JSON object a line: {"t_ns": CLOCK_MONOTONIC, "gpu": 0, "busy": true}
+    /// Exact busy times of the GPU instead of NVML's, from the same run: a PyTorch profiler trace (.json or .json.gz), an Nsight
+    /// Systems report exported with nsys export --type sqlite, or a busy file of lines such as {"t_ns": CLOCK_MONOTONIC,
+    /// "gpu": 0, "busy": true}. Give it again for each process that wrote a trace of its own
     #[arg(long, value_name = "TRACE")]
-    pub gpu_trace: Option<PathBuf>,
+    pub gpu_trace: Vec<PathBuf>,
 }
 
 /// Prints the report.
 pub fn run(args: ReportArgs) -> anyhow::Result<ExitCode> {
     let nanos = |d: Duration| Nanos(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
     let options =
-        Options { from: args.from.map(nanos), to: args.to.map(nanos), gpu_trace: args.gpu_trace, simulated: false };
+        Options { from: args.from.map(nanos), to: args.to.map(nanos), gpu_trace: args.gpu_trace, ..Options::default() };
     let report = match of_file(&args.file, &options) {
         Ok(report) => report,
         Err(e) if e.is_wrong_usage() => {

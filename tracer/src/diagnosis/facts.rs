@@ -1,11 +1,12 @@
 //! The numbers that evidence quotes and advice depends on, computed once from timeline and attribution.
 
 use crate::attribution::calls::{self, CallKind};
-use crate::attribution::{Attribution, Cause, Role, Totals};
-use crate::events::{BlockOp, FileType};
+use crate::attribution::{self, Attribution, Cause, Role, Totals};
+use crate::events::{BlockOp, FileType, ImageId};
 use crate::recording::Header;
-use crate::timeline::{ThreadLine, Timeline};
+use crate::timeline::{Interval, ThreadLine, Timeline};
 use crate::units::{DevId, Nanos, Tid};
+use rustc_hash::FxHashMap;
 use std::collections::HashMap;
 
 /// Everything that a verdict is made from.
@@ -19,10 +20,62 @@ pub struct Facts<'a> {
     pub header: &'a Header,
     /// Share of the machine's CPU time that was idle, 0 to 1, and number of CPUs; absent without host samples.
     pub cpu_free: Option<(f64, u32)>,
+    /// Sums over its intervals, samples and requests.
+    sums: &'a Sums,
     /// Waits of threads for storage.
-    pub storage: StorageWaits,
+    pub storage: &'a StorageWaits,
     /// Requests that the disks completed, by device and operation.
-    pub requests: HashMap<(DevId, BlockOp), Requests>,
+    pub requests: &'a HashMap<(DevId, BlockOp), Requests>,
+}
+
+/// What diagnosis needs to know of intervals, samples and requests: gathered part by part.
+#[derive(Debug, Default)]
+pub struct Sums {
+    storage: StorageWaits,
+    requests: HashMap<(DevId, BlockOp), Requests>,
+    /// Time off the CPU, by line.
+    threads: Vec<OffCpuTime>,
+    /// Samples by role and image.
+    images: FxHashMap<(Role, ImageId), u64>,
+}
+
+/// How a thread spent its time off the CPU.
+#[derive(Clone, Copy, Debug, Default)]
+struct OffCpuTime {
+    run_queue: Nanos,
+    blocked: Nanos,
+    /// Of that, on storage.
+    storage: Nanos,
+}
+
+impl Sums {
+    /// Adds what belongs to a part of a recording, or all of a whole one.
+    pub fn add(&mut self, tl: &Timeline, roles: &attribution::Roles) {
+        self.threads.resize(tl.threads.len(), OffCpuTime::default());
+        for (ix, line) in tl.lines() {
+            let role = roles.of(ix);
+            let mut sum = self.threads.get(ix.0 as usize).copied().unwrap_or_default();
+            for i in tl.own_intervals(line) {
+                sum.run_queue += i.run_queue();
+                sum.blocked += i.blocked();
+                if role != Role::Other && i.is_uninterruptible() && self.storage.add(tl, i) {
+                    sum.storage += i.blocked();
+                }
+            }
+            if let Some(t) = self.threads.get_mut(ix.0 as usize) {
+                *t = sum;
+            }
+            for s in tl.own_samples(line) {
+                *self.images.entry((role, s.image)).or_default() += 1;
+            }
+        }
+        for b in tl.own_blocks() {
+            let r = self.requests.entry((b.dev, b.op)).or_default();
+            r.count += 1;
+            r.bytes += u64::from(b.bytes);
+            r.total += b.total();
+        }
+    }
 }
 
 /// Waits of one kind of thread for storage.
@@ -33,9 +86,70 @@ pub struct StorageWaits {
     /// How long, summed over threads.
     pub blocked: Nanos,
     /// The same by system call.
-    pub by_call: HashMap<i16, (u64, Nanos)>,
+    pub by_call: FewSums<i16>,
     /// The same by device of the file system; page faults and path calls have none.
-    pub by_dev: HashMap<DevId, (u64, Nanos)>,
+    pub by_dev: FewSums<DevId>,
+}
+
+/// Number and sum by a key that takes few values: faster than hashing each.
+#[derive(Debug)]
+pub struct FewSums<K>(Vec<(K, (u64, Nanos))>);
+
+impl<K> Default for FewSums<K> {
+    fn default() -> Self {
+        FewSums(Vec::new())
+    }
+}
+
+impl<K: PartialEq> FewSums<K> {
+    fn add(&mut self, key: K, n: Nanos) {
+        match self.0.iter_mut().find(|(k, _)| *k == key) {
+            Some((_, sum)) => {
+                sum.0 += 1;
+                sum.1 += n;
+            }
+            None => self.0.push((key, (1, n))),
+        }
+    }
+
+    /// All of them, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &(u64, Nanos))> {
+        self.0.iter().map(|(k, sum)| (k, sum))
+    }
+}
+
+impl StorageWaits {
+    /// Adds an uninterruptible wait, if it was one for storage, and says whether it was.
+    fn add(&mut self, tl: &Timeline, i: &Interval) -> bool {
+        let file = tl.file(i.file);
+        let on_storage = i.iowait
+            || file.is_some_and(|f| matches!(f.file_type(), FileType::Regular | FileType::Directory))
+            || calls::kind(i.syscall) == CallKind::Path;
+        if !on_storage {
+            return false;
+        }
+        self.count += 1;
+        self.blocked += i.blocked();
+        self.by_call.add(i.syscall.0, i.blocked());
+        if let Some(f) = file {
+            let dev = if f.file_type() == FileType::BlockDevice { f.rdev } else { f.dev };
+            self.by_dev.add(dev, i.blocked());
+        }
+        true
+    }
+}
+
+/// Shares of the workers' time, 0 to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct WorkerTime {
+    /// They ran.
+    pub ran: f64,
+    /// They could run but had no CPU.
+    pub queued: f64,
+    /// They were blocked.
+    pub blocked: f64,
+    /// Of that, on storage.
+    pub storage: f64,
 }
 
 /// Requests of one kind.
@@ -50,42 +164,9 @@ pub struct Requests {
 }
 
 impl<'a> Facts<'a> {
-    /// From a whole recording.
-    pub fn gather(tl: &'a Timeline, at: &'a Attribution, header: &'a Header) -> Facts<'a> {
-        let mut storage = StorageWaits::default();
-        for (ix, line) in tl.lines() {
-            if at.roles.of(ix) == Role::Other {
-                continue;
-            }
-            for i in line.intervals.iter().filter(|i| i.is_uninterruptible()) {
-                let file = tl.file(i.file);
-                let on_storage = i.iowait
-                    || file.is_some_and(|f| matches!(f.file_type(), FileType::Regular | FileType::Directory))
-                    || calls::kind(i.syscall) == CallKind::Path;
-                if !on_storage {
-                    continue;
-                }
-                storage.count += 1;
-                storage.blocked += i.blocked();
-                let call = storage.by_call.entry(i.syscall.0).or_default();
-                call.0 += 1;
-                call.1 += i.blocked();
-                if let Some(f) = file {
-                    let dev = if f.file_type() == FileType::BlockDevice { f.rdev } else { f.dev };
-                    let d = storage.by_dev.entry(dev).or_default();
-                    d.0 += 1;
-                    d.1 += i.blocked();
-                }
-            }
-        }
-        let mut requests: HashMap<_, Requests> = HashMap::new();
-        for b in &tl.blocks {
-            let r = requests.entry((b.dev, b.op)).or_default();
-            r.count += 1;
-            r.bytes += u64::from(b.bytes);
-            r.total += b.total();
-        }
-        Facts { tl, at, header, cpu_free: cpu_free(tl), storage, requests }
+    /// From a whole recording, whose intervals, samples and requests are in `sums`.
+    pub fn gather(tl: &'a Timeline, at: &'a Attribution, sums: &'a Sums, header: &'a Header) -> Facts<'a> {
+        Facts { tl, at, header, cpu_free: cpu_free(tl), sums, storage: &sums.storage, requests: &sums.requests }
     }
 
     /// Length of the recording in seconds, never zero.
@@ -108,29 +189,40 @@ impl<'a> Facts<'a> {
             .unwrap_or(0)
     }
 
+    /// Whether the process that feeds the GPU is a server, and a wait for the network of a thread with this role is one for
+    /// requests: it listens for connections, and no workers fetch data for it.
+    pub fn serves_requests(&self, role: Role) -> bool {
+        let feeder = self.at.roles.feeder_pid;
+        matches!(role, Role::Feeder | Role::Helper)
+            && !self.at.roles.of_any(Role::Worker)
+            && self.tl.host.iter().any(|h| h.listeners.as_ref().is_some_and(|l| l.contains(&feeder)))
+    }
+
     /// Helper threads inside a worker process are not workers of their own.
     fn counts_as_worker(&self, t: &ThreadLine) -> bool {
         t.is_main() || t.pid == self.at.roles.feeder_pid
     }
 
-    /// Share of the workers' time that they ran, waited for a CPU, and were blocked.
-    pub fn worker_time(&self) -> Option<(f64, f64, f64)> {
-        let (mut alive, mut run_queue, mut blocked) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
+    /// What the workers spent their time on; `None` without workers.
+    pub fn worker_time(&self) -> Option<WorkerTime> {
+        let (mut alive, mut off) = (Nanos::ZERO, OffCpuTime::default());
         for (ix, t) in self.tl.lines() {
             if self.at.roles.of(ix) != Role::Worker || !self.counts_as_worker(t) {
                 continue;
             }
             alive += t.alive();
-            for i in &t.intervals {
-                run_queue += i.run_queue();
-                blocked += i.blocked();
+            if let Some(t) = self.sums.threads.get(ix.0 as usize) {
+                off.run_queue += t.run_queue;
+                off.blocked += t.blocked;
+                off.storage += t.storage;
             }
         }
         if alive == Nanos::ZERO {
             return None;
         }
-        let (q, b) = (run_queue.share_of(alive), blocked.share_of(alive));
-        Some(((1.0 - q - b).max(0.0), q, b))
+        let (queued, blocked) = (off.run_queue.share_of(alive), off.blocked.share_of(alive));
+        let ran = (1.0 - queued - blocked).max(0.0);
+        Some(WorkerTime { ran, queued, blocked, storage: off.storage.share_of(alive) })
     }
 
     /// The role that most of a cause's idle time belongs to.
@@ -142,17 +234,14 @@ impl<'a> Facts<'a> {
         by.into_iter().max_by_key(|(r, n)| (*n, std::cmp::Reverse(*r))).map_or(Role::Other, |(r, _)| r)
     }
 
+    /// Threads outside the target that ended waits of a cause, by idle time that these cost.
+    pub fn outsiders(&self, totals: &Totals, cause: Cause) -> Vec<(Tid, Nanos)> {
+        ranked(totals.details.iter().filter(|(d, _)| d.cause == cause).filter_map(|(d, n)| Some((d.outsider?, *n))))
+    }
+
     /// Threads that had the CPU while threads waited for it, by idle time that this cost.
     pub fn competitors(&self, totals: &Totals) -> Vec<(Tid, Nanos)> {
-        let mut by: HashMap<Tid, Nanos> = HashMap::new();
-        for (d, n) in &totals.details {
-            if let Some(tid) = d.competitor.filter(|t| t.0 != 0) {
-                *by.entry(tid).or_default() += *n;
-            }
-        }
-        let mut v: Vec<_> = by.into_iter().collect();
-        v.sort_by_key(|(t, n)| (std::cmp::Reverse(*n), *t));
-        v
+        ranked(totals.details.iter().filter_map(|(d, n)| Some((d.competitor.filter(|t| t.0 != 0)?, *n))))
     }
 
     /// Directory with most idle time of `causes` behind it, a pattern for its files, and the share of that time.
@@ -194,17 +283,26 @@ impl<'a> Facts<'a> {
     pub fn hot_images(&self, role: Role) -> Vec<(String, f64)> {
         let mut by: HashMap<&str, u64> = HashMap::new();
         let mut all = 0u64;
-        for (_, t) in self.tl.lines().filter(|(ix, _)| self.at.roles.of(*ix) == role) {
-            for s in &t.samples {
-                all += 1;
-                let image = self.tl.images.get(&s.image).map_or("unknown code", |p| p.rsplit('/').next().unwrap_or(p));
-                *by.entry(image).or_default() += 1;
-            }
+        for ((_, image), n) in self.sums.images.iter().filter(|((of, _), _)| *of == role) {
+            all += n;
+            let image = self.tl.images.get(image).map_or("unknown code", |p| p.rsplit('/').next().unwrap_or(p));
+            *by.entry(image).or_default() += n;
         }
         let mut v: Vec<_> = by.into_iter().map(|(i, n)| (i.to_owned(), n as f64 / all.max(1) as f64)).collect();
         v.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         v
     }
+}
+
+/// Sums by thread, largest first.
+fn ranked(times: impl Iterator<Item = (Tid, Nanos)>) -> Vec<(Tid, Nanos)> {
+    let mut by: HashMap<Tid, Nanos> = HashMap::new();
+    for (tid, n) in times {
+        *by.entry(tid).or_default() += n;
+    }
+    let mut v: Vec<_> = by.into_iter().collect();
+    v.sort_by_key(|(t, n)| (std::cmp::Reverse(*n), *t));
+    v
 }
 
 fn cpu_free(tl: &Timeline) -> Option<(f64, u32)> {

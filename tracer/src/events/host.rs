@@ -1,6 +1,6 @@
 //! State of the host: what /proc and the control groups say, about once a second.
 
-use crate::units::{MonoNs, Nanos};
+use crate::units::{MonoNs, Nanos, Pid};
 use serde::{Deserialize, Serialize};
 
 /// CPU accounting of the control group that a target process is in. Counters since the group's creation.
@@ -53,4 +53,7 @@ pub struct HostSample {
     /// The target's control groups with CPU accounting: each group that holds a target process, and each group above one
     /// of those that has a quota (a quota throttles the groups below without a trace in their own counters).
     pub cgroups: Vec<CgroupCpu>,
+    /// Target processes that listen for connections; absent where it was not looked at, which costs more than the rest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listeners: Option<Vec<Pid>>,
 }

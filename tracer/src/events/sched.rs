@@ -13,6 +13,9 @@ impl Syscall {
     /// No system call: a blocked thread waits for a page fault, a running one is in user code.
     pub const NONE: Syscall = Syscall(-1);
 
+    /// In a sample: the thread ran inside a page fault.
+    pub const FAULT: Syscall = Syscall(-2);
+
     /// Whether the thread was outside any system call.
     pub fn is_none(self) -> bool {
         self.0 < 0
@@ -85,7 +88,8 @@ pub struct OffCpu {
     pub iowait: bool,
     /// System call it was in.
     pub syscall: Syscall,
-    /// First argument of that system call (a descriptor, a futex address).
+    /// First argument of that system call (a descriptor, a futex address); for `poll`, `epoll_wait` and `epoll_pwait` the
+    /// time-out instead, milliseconds as a sign-extended `int`.
     pub arg0: u64,
     /// File behind the descriptor it waited on, where there is one.
     pub file: Option<FileRef>,

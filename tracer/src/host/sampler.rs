@@ -1,7 +1,7 @@
 //! State of the host, read a few times a second: CPU, memory, pressure, and the counters of the target's control groups.
 
 use super::cgroup::{self, Group};
-use super::{MountEntry, mount_entries, online_cpus};
+use super::{MountEntry, listeners, mount_entries, online_cpus};
 use crate::events::{CgroupCpu, HostSample, Pressure};
 use crate::units::{MonoNs, Nanos, Pid};
 use procfs::{Current, CurrentSI};
@@ -13,7 +13,11 @@ use std::collections::BTreeMap;
 pub struct HostSampler {
     mounts: Vec<MountEntry>,
     nanos_per_tick: u64,
+    samples: u32,
 }
+
+/// Listening sockets are looked for at every so many samples: they stay, and the look costs time for every open file.
+const LISTENERS_EVERY: u32 = 16;
 
 impl Default for HostSampler {
     fn default() -> HostSampler {
@@ -27,6 +31,7 @@ impl HostSampler {
         HostSampler {
             mounts: mount_entries(Pid(std::process::id())).unwrap_or_default(),
             nanos_per_tick: 1_000_000_000 / procfs::ticks_per_second().max(1),
+            samples: 0,
         }
     }
 
@@ -36,6 +41,8 @@ impl HostSampler {
         let cpu = procfs::KernelStats::current().map(|s| self.cpu(&s.total)).unwrap_or_default();
         let vm = procfs::vmstat().unwrap_or_default();
         let counter = |name: &str| vm.get(name).and_then(|v| u64::try_from(*v).ok()).unwrap_or(0);
+        let listeners = self.samples.is_multiple_of(LISTENERS_EVERY).then(|| listeners(pids));
+        self.samples = self.samples.wrapping_add(1);
         HostSample {
             time: now,
             cpus: online_cpus(),
@@ -49,6 +56,7 @@ impl HostSampler {
             pressure_io: pressure("io"),
             pressure_memory: pressure("memory"),
             cgroups: self.cgroups(pids),
+            listeners,
         }
     }
 
@@ -138,7 +146,7 @@ mod tests {
         let text = "cpu  100 10 50 1000 200 5 6 7 90 9\ncpu0 100 10 50 1000 200 5 6 7 90 9\nctxt 1\nbtime 1\nprocesses 1\n\
                     procs_running 1\nprocs_blocked 0\n";
         let stats = procfs::KernelStats::from_buf_read(text.as_bytes(), procfs::current_system_info()).unwrap();
-        let sampler = HostSampler { mounts: vec![], nanos_per_tick: 10_000_000 };
+        let sampler = HostSampler { mounts: vec![], nanos_per_tick: 10_000_000, samples: 0 };
         let cpu = sampler.cpu(&stats.total);
         let tick = 10_000_000;
         assert_eq!((cpu.busy.0, cpu.idle.0, cpu.iowait.0), (178 * tick, 1200 * tick, 200 * tick));

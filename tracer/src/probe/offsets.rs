@@ -38,12 +38,15 @@ pub fn resolve(btf: &[u8]) -> Result<KernelOffsets, OffsetError> {
     let fdt = Layout::new(&btf, "fdtable", &["max_fds", "fd"])?;
     let file = Layout::new(&btf, "file", &["f_inode", "f_path"])?;
     let inode = Layout::new(&btf, "inode", &["i_ino", "i_mode", "i_rdev", "i_sb"])?;
+    // Pages became folios in 5.16; a kernel without either member only leaves mapped files without a name.
+    let folio = Layout::new(&btf, "folio", &["mapping"]).or_else(|_| Layout::new(&btf, "page", &["mapping"]));
+    let mapping = Layout::new(&btf, "address_space", &["host"])?;
     let sb = Layout::new(&btf, "super_block", &["s_dev", "s_magic"])?;
     let dentry = Layout::new(&btf, "dentry", &["d_parent", "d_name"])?;
     let rq = Layout::new(&btf, "request", &["q", "__sector", "__data_len", "cmd_flags"])?;
     let queue = Layout::new(&btf, "request_queue", &[])?;
     let disk = Layout::new(&btf, "gendisk", &["major", "first_minor"])?;
-    let regs = Layout::new(&btf, "pt_regs", &["orig_ax", "di", "si", "ip"])?;
+    let regs = Layout::new(&btf, "pt_regs", &["orig_ax", "di", "si", "dx", "r10", "ip"])?;
 
     let iowait = task.need(&["in_iowait"])?;
     let thread_size = btf.union_size("thread_union").unwrap_or(USUAL_THREAD_SIZE);
@@ -83,6 +86,8 @@ pub fn resolve(btf: &[u8]) -> Result<KernelOffsets, OffsetError> {
         inode_sb: inode.byte(&["i_sb"])?,
         sb_dev: sb.byte(&["s_dev"])?,
         sb_magic: sb.byte(&["s_magic"])?,
+        folio_mapping: folio.map_or(Ok(ABSENT), |f| f.byte_or_absent(&["mapping"]))?,
+        mapping_host: mapping.byte(&["host"])?,
         dentry_parent: dentry.byte(&["d_parent"])?,
         dentry_name: dentry.byte(&["d_name", "name"])?,
         rq_q: rq.byte(&["q"])?,
@@ -98,6 +103,8 @@ pub fn resolve(btf: &[u8]) -> Result<KernelOffsets, OffsetError> {
         regs_orig_ax: regs.byte(&["orig_ax"])?,
         regs_di: regs.byte(&["di"])?,
         regs_si: regs.byte(&["si"])?,
+        regs_dx: regs.byte(&["dx"])?,
+        regs_r10: regs.byte(&["r10"])?,
         regs_ip: regs.byte(&["ip"])?,
         regs_from_stack: thread_size
             .checked_sub(regs_size)
@@ -214,11 +221,13 @@ mod tests {
             ("file", vec!["f_inode", "f_path"]),
             ("inode", vec!["i_ino", "i_mode", "i_rdev", "i_sb"]),
             ("super_block", vec!["s_dev", "s_magic"]),
+            ("folio", vec!["flags", "mapping"]),
+            ("address_space", vec!["host"]),
             ("dentry", vec!["d_parent", "d_name"]),
             ("request", vec!["q", "__sector", "__data_len", "cmd_flags", "start_time_ns"]),
             ("request_queue", vec!["disk"]),
             ("gendisk", vec!["major", "first_minor"]),
-            ("pt_regs", vec!["orig_ax", "di", "si", "ip"]),
+            ("pt_regs", vec!["orig_ax", "di", "si", "dx", "r10", "ip"]),
         ] {
             let mut members = members;
             edit(name, &mut members);
@@ -246,8 +255,9 @@ mod tests {
         assert_eq!((k.task_iowait_byte, k.task_iowait_mask), (56, 0xff));
         assert_eq!((k.file_dentry, k.dentry_name), (8 + 8, 8 + 8));
         assert_eq!((k.rq_disk, k.queue_disk, k.rq_start), (ABSENT, 0, 32));
+        assert_eq!((k.folio_mapping, k.mapping_host), (8, 0));
         assert_eq!((k.switch_has_state, k.rq_arg, k.has_pt_regs_helper), (1, 0, 1));
-        assert_eq!((k.thread_size, k.regs_from_stack), (16384, 16384 - 32));
+        assert_eq!((k.thread_size, k.regs_from_stack), (16384, 16384 - 6 * 8), "six registers in this pt_regs");
     }
 
     #[test]
@@ -299,7 +309,8 @@ mod tests {
         let k = resolve(&blob).unwrap();
         assert_eq!(k.task_iowait_mask.count_ones(), 1, "in_iowait is one bit");
         assert_eq!(k.regs_orig_ax, 15 * 8, "x86-64 system call ABI");
-        assert_eq!(k.regs_di, 14 * 8);
+        assert_ne!(k.folio_mapping, ABSENT);
+        assert_eq!((k.regs_di, k.regs_dx, k.regs_r10), (14 * 8, 12 * 8, 7 * 8));
         assert_eq!(k.regs_ip, 16 * 8);
         assert_eq!(k.task_tgid, k.task_pid + 4);
         assert!(k.regs_from_stack < k.thread_size && k.thread_size.is_multiple_of(4096));

@@ -44,15 +44,18 @@ pub fn parse_stat(text: &str) -> Option<Stat> {
     Some(Stat { comm, state, parent, flags })
 }
 
-/// What `syscall` says about a thread that waits: call number and first argument; `None` while it runs.
-pub fn parse_syscall(text: &str) -> Option<(Syscall, u64)> {
+/// What `syscall` says about a thread that waits: call number and its six arguments; `None` while it runs.
+pub fn parse_syscall(text: &str) -> Option<(Syscall, [u64; 6])> {
     let mut words = text.split_ascii_whitespace();
     let nr: i64 = words.next()?.parse().ok()?;
+    let mut args = [0; 6];
     if nr < 0 {
-        return Some((Syscall::NONE, 0));
+        return Some((Syscall::NONE, args));
     }
-    let arg0 = u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
-    Some((Syscall(i16::try_from(nr).ok()?), arg0))
+    for arg in &mut args {
+        *arg = u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
+    }
+    Some((Syscall(i16::try_from(nr).ok()?), args))
 }
 
 /// Value of a field of `/proc/PID/status`.
@@ -107,8 +110,9 @@ mod tests {
 
     #[test]
     fn syscall_lines_parse() {
-        assert_eq!(parse_syscall("0 0x5 0x7f00 0x10 0x0 0x0 0x0 0x7ffd 0x7f12\n"), Some((Syscall(0), 5)));
-        assert_eq!(parse_syscall("-1 0x7ffd 0x7f12\n"), Some((Syscall::NONE, 0)));
+        let read = parse_syscall("0 0x5 0x7f00 0x10 0x0 0x0 0x0 0x7ffd 0x7f12\n");
+        assert_eq!(read, Some((Syscall(0), [5, 0x7f00, 0x10, 0, 0, 0])));
+        assert_eq!(parse_syscall("-1 0x7ffd 0x7f12\n"), Some((Syscall::NONE, [0; 6])));
         assert_eq!(parse_syscall("running\n"), None);
         assert_eq!(parse_syscall(""), None);
         assert_eq!(parse_syscall("202"), None);

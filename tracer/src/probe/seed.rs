@@ -11,7 +11,9 @@ use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::{ffi::CString, fs, path::Path};
-use tracer_ebpf::{FLAG_SEEDED, FileId, Kind, NO_SYSCALL, OffCpu, OffCpuFile, POLL, PPOLL, State, waits_on_fd};
+use tracer_ebpf::{
+    EPOLL_PWAIT, EPOLL_WAIT, FLAG_SEEDED, FileId, Kind, NO_SYSCALL, OffCpu, OffCpuFile, POLL, PPOLL, State, waits_on_fd,
+};
 
 /// `BPF_NOEXIST`: never overwrite what the kernel has written meanwhile.
 const NO_EXIST: u64 = 1;
@@ -96,7 +98,7 @@ fn descendants(root: Pid, parents: &HashMap<Pid, Pid>, own: Pid) -> Vec<Pid> {
 pub fn seed_waits(state: &mut BpfHashMap<MapData, u32, RawState>, threads: &[TaskEvent]) -> Result<(), MapError> {
     for t in threads {
         let Some(wait) = wait(t.pid, t.tid) else { continue };
-        match state.insert(t.tid.0, RawState(State { record: wait, sb: 0 }), NO_EXIST) {
+        match state.insert(t.tid.0, RawState(State { record: wait, sb: 0, fault: 0 }), NO_EXIST) {
             Ok(()) => {}
             Err(MapError::SyscallError(e)) if e.io_error.raw_os_error() == Some(libc::EEXIST) => {}
             Err(e) => return Err(e),
@@ -117,8 +119,14 @@ fn wait(pid: Pid, tid: Tid) -> Option<OffCpuFile> {
         _ => return None,
     };
     let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
-    let (syscall, arg0) = proc::parse_syscall(&text)?;
-    let file = wait_file(pid, tid, syscall, arg0);
+    let (syscall, args) = proc::parse_syscall(&text)?;
+    let file = wait_file(pid, tid, syscall, args[0]);
+    // As the kernel programs have it.
+    let arg0 = match syscall.0 {
+        POLL => args[2] as i32 as u64,
+        EPOLL_WAIT | EPOLL_PWAIT => args[3] as i32 as u64,
+        _ => args[0],
+    };
     let off = OffCpu {
         kind: if file.is_some() { Kind::OffCpuFile } else { Kind::OffCpu } as u32,
         tid: tid.0,

@@ -259,6 +259,18 @@ pub(super) fn decode(raw: &[u8], count: usize, first: u64, out: &mut Vec<OffCpu>
     if count > MAX_ROWS {
         return None;
     }
+    out.reserve(count);
+    visit(raw, count, first, |_, row| out.push(*row))
+}
+
+/// Shows each row of a content to `each`, with the number of its site in this block: rows of one site differ only in
+/// times, CPU, waker, and the threads beside it on the CPU. `None` if the content is not what the layout says; what was
+/// shown until then must not be used.
+#[inline]
+pub(super) fn visit(raw: &[u8], count: usize, first: u64, mut each: impl FnMut(usize, &OffCpu)) -> Option<()> {
+    if count > MAX_ROWS {
+        return None;
+    }
     let [
         threads,
         file_kinds,
@@ -327,11 +339,12 @@ pub(super) fn decode(raw: &[u8], count: usize, first: u64, out: &mut Vec<OffCpu>
     })?;
     let mut states = vec![ThreadState { on: first, cpu: 0 }; threads.len()];
     let mut last_on = first;
-    out.reserve(count);
     for _ in 0..count {
-        let site = sites.get_mut(site_of.take_as::<usize>()?)?;
+        let index = site_of.take_as::<usize>()?;
+        let site = sites.get_mut(index)?;
         let thread = states.get_mut(site.thread)?;
-        let mut row = site.row;
+        // What a row may not have is as it was at first.
+        let row = &mut site.row;
         last_on = on.take_delta(last_on)?;
         row.on = MonoNs(last_on);
         row.off = MonoNs(match site.shape & OFF_AFTER_RUN {
@@ -354,7 +367,7 @@ pub(super) fn decode(raw: &[u8], count: usize, first: u64, out: &mut Vec<OffCpu>
         row.next_tid = tid(next.take_as()?)?;
         row.prev_tid = tid(prev.take_as()?)?;
         *thread = ThreadState { on: last_on, cpu: row.cpu };
-        out.push(row);
+        each(index, row);
     }
     let rows_read = [site_of, on, off, run_queue, waker, cpu, next, prev];
     rows_read.iter().all(Cursor::is_at_end).then_some(())

@@ -2,6 +2,7 @@
 
 use super::block::{BlockHeader, Family, PROLOGUE_LEN, Prologue};
 use super::compress::Expander;
+use super::fetch::{BlockRef, Fetcher};
 use super::scan::Scanner;
 use super::{Batch, Damage, FORMAT_VERSION, Header, ReadError, off_cpu, others, requests, samples};
 use crate::events::OffCpu;
@@ -25,6 +26,17 @@ pub struct Reader {
     finished: bool,
     /// Memory of a batch that was given back.
     spare: Vec<OffCpu>,
+    /// The file once more, for reading blocks at their places.
+    file: Option<File>,
+}
+
+/// What comes next in a recording that is only looked through.
+#[derive(Debug)]
+pub enum Piece {
+    /// A block of a hot family (intervals, samples, requests), not decoded.
+    Block(BlockRef),
+    /// Any other block, and its content.
+    Batch(BlockRef, Batch),
 }
 
 impl std::fmt::Debug for Reader {
@@ -45,7 +57,8 @@ impl Reader {
             return Err(ReadError::NotAFile { path: path.to_owned() });
         }
         let file = File::open(path).map_err(|e| ReadError::reading(path, &e))?;
-        Reader::over(Box::new(file), path)
+        let again = file.try_clone().map_err(|e| ReadError::reading(path, &e))?;
+        Ok(Reader { file: Some(again), ..Reader::over(Box::new(file), path)? })
     }
 
     /// Reads a recording from any stream; `path` is only for the texts of errors.
@@ -94,6 +107,7 @@ impl Reader {
             damage: Damage { prologue: !matches!(prologue, Prologue::Version(_)), ..Damage::default() },
             finished: false,
             spare: Vec::new(),
+            file: None,
         })
     }
 
@@ -109,6 +123,38 @@ impl Reader {
 
     /// The content of the next whole block; `None` at the end.
     pub fn next_batch(&mut self) -> Option<Batch> {
+        loop {
+            let (family, block) = self.next_block()?;
+            if let Some(batch) = self.take(family, &block) {
+                return Some(batch);
+            }
+        }
+    }
+
+    /// The same, but blocks of the hot families are only named, for [`Reader::fetcher`] to read in any order.
+    pub fn next_piece(&mut self) -> Option<Piece> {
+        loop {
+            let (family, block) = self.next_block()?;
+            let named = BlockRef::new(family, block, self.scanner.payload_position());
+            if named.is_hot() {
+                return Some(Piece::Block(named));
+            }
+            if let Some(batch) = self.take(family, &block) {
+                return Some(Piece::Batch(named, batch));
+            }
+        }
+    }
+
+    /// Reads blocks of this recording at their places. The error is that of opening the file a second time.
+    pub fn fetcher(&self) -> std::io::Result<Fetcher> {
+        match &self.file {
+            Some(file) => Fetcher::new(file.try_clone()?),
+            None => Err(std::io::Error::from(std::io::ErrorKind::Unsupported)),
+        }
+    }
+
+    /// The next whole block of this recording, of a family that is known.
+    fn next_block(&mut self) -> Option<(Family, BlockHeader)> {
         while !self.finished {
             let block = self.scanner.next_block();
             self.damage.skipped_bytes = self.scanner.skipped_bytes();
@@ -123,20 +169,23 @@ impl Reader {
             let sequence = u64::from(block.sequence);
             self.damage.lost_blocks += sequence - self.next;
             self.next = sequence + 1;
-            let Some(family) = Family::from_code(block.family, block.layout) else {
-                self.damage.unknown_blocks += 1;
-                continue;
-            };
-            let Some(batch) = self.decode(family, &block) else {
-                self.damage.undecodable_blocks += 1;
-                continue;
-            };
-            if let Batch::Trailer(_) = batch {
-                self.end(false);
+            match Family::from_code(block.family, block.layout) {
+                Some(family) => return Some((family, block)),
+                None => self.damage.unknown_blocks += 1,
             }
-            return Some(batch);
         }
         None
+    }
+
+    /// Decodes the block that was found last; the trailer ends the recording.
+    fn take(&mut self, family: Family, block: &BlockHeader) -> Option<Batch> {
+        let batch = self.decode(family, block);
+        match &batch {
+            None => self.damage.undecodable_blocks += 1,
+            Some(Batch::Trailer(_)) => self.end(false),
+            Some(_) => {}
+        }
+        batch
     }
 
     /// Gives back a batch that is no longer needed, so that its memory serves the next one.

@@ -17,6 +17,8 @@ pub(super) struct Scanner {
     buf: Vec<u8>,
     /// Start of what is not used up in `buf`.
     pos: usize,
+    /// Where `buf` begins in the stream.
+    base: u64,
     /// Bytes of the block that was given last; used up by the next call.
     current: usize,
     at_end: bool,
@@ -36,6 +38,7 @@ impl Scanner {
             source,
             buf: Vec::new(),
             pos: 0,
+            base: 0,
             current: 0,
             at_end: false,
             error: None,
@@ -102,6 +105,11 @@ impl Scanner {
         self.buf.get(self.pos + HEADER_LEN..self.pos + self.current).unwrap_or_default()
     }
 
+    /// Where the payload of the block that was given last begins in the stream.
+    pub(super) fn payload_position(&self) -> u64 {
+        self.base + (self.pos + HEADER_LEN) as u64
+    }
+
     /// Bytes between whole blocks that belong to none.
     pub(super) fn skipped_bytes(&self) -> u64 {
         self.skipped
@@ -155,6 +163,7 @@ impl Scanner {
         while self.buf.len() - self.pos < want && !self.at_end {
             if self.pos > 0 {
                 self.buf.drain(..self.pos);
+                self.base += self.pos as u64;
                 self.pos = 0;
             }
             match self.source.by_ref().take(CHUNK as u64).read_to_end(&mut self.buf) {

@@ -1,17 +1,14 @@
 //! The report from timeline, attribution and diagnosis: a pure function.
 
 use super::{CauseShare, ChainLink, Gap, GapGroup, GpuReport, RecordingInfo, Report, SCHEMA, TargetInfo, tables};
-use crate::attribution::{Attribution, ExplainedGap, GpuAttribution, NoRecord, Segment, Totals, What};
+use crate::attribution::{Attribution, GpuAttribution, Link, LongGap, NoRecord, Totals, Usage, What};
 use crate::diagnosis::{Diagnosis, Verdict};
-use crate::events::{GpuState, LossKind, SleepState, syscalls};
+use crate::events::{GpuState, LossKind, syscalls};
 use crate::gpu::{self, Activity, GpuSource};
 use crate::recording::{Damage, Header, Trailer};
 use crate::timeline::Timeline;
 use crate::units::{MonoNs, Nanos, WallNs};
 use std::collections::BTreeSet;
-
-/// Links of a chain shown at most; the shortest ones between are joined to their neighbours.
-const CHAIN_LINKS: usize = 12;
 
 /// Everything that a report is made from.
 #[derive(Debug)]
@@ -24,8 +21,10 @@ pub struct Parts<'a> {
     pub damage: &'a Damage,
     /// Size of the file, bytes.
     pub file_bytes: u64,
-    /// Its events.
+    /// What is known of it as a whole.
     pub timeline: &'a Timeline,
+    /// Its intervals, samples, requests and opens, summed up.
+    pub tables: tables::Tables,
     /// Causes.
     pub attribution: &'a Attribution,
     /// Answers.
@@ -37,9 +36,8 @@ pub struct Parts<'a> {
 /// Makes the report.
 pub fn assemble(p: &Parts<'_>) -> Report {
     let (tl, at) = (p.timeline, p.attribution);
-    let roles = |ix| at.roles.of(ix).name();
-    let activity: Vec<_> = at.gpus.iter().map(|g| g.gpu.clone()).collect();
-    let paths = tables::paths(tl);
+    let activity: Vec<_> = at.gpus.iter().map(|g| &g.gpu).collect();
+    let paths = p.tables.paths(tl);
     let lost: u64 = tl.lost().values().sum();
     Report {
         schema: SCHEMA.into(),
@@ -58,14 +56,14 @@ pub fn assemble(p: &Parts<'_>) -> Report {
         verdict: p.diagnosis.overall.clone(),
         gaps: at.totals.longest.iter().map(|g| gap(p, g)).collect(),
         gap_groups: groups(&at.totals),
-        histograms: tables::histograms(tl, &roles, &p.header.disks, &activity),
-        threads: tables::threads(tl, &roles),
+        histograms: p.tables.histograms(&p.header.disks, &activity),
+        threads: p.tables.threads(tl),
         files: paths.files,
         directories: paths.directories,
-        devices: tables::devices(tl, &p.header.disks),
-        competitors: tables::competitors(tl),
-        hot_images: tables::hot_images(tl, &roles),
-        overhead: tables::overhead(tl, p.trailer.map(|t| &t.cost), p.file_bytes),
+        devices: p.tables.devices(tl, &p.header.disks),
+        competitors: p.tables.competitors(tl),
+        hot_images: p.tables.hot_images(tl),
+        overhead: tables::overhead(tl, p.tables.intervals(), p.trailer.map(|t| &t.cost), p.file_bytes),
         notes: notes(p),
     }
 }
@@ -114,11 +112,17 @@ fn one_gpu(p: &Parts<'_>, g: &GpuAttribution, verdict: &Verdict) -> GpuReport {
             GpuSource::Simulated => "simulated",
         }
         .into(),
+        evidence: match g.gpu.activity {
+            Activity::Intervals(_) => "intervals",
+            Activity::Windows(_) => "windows",
+        }
+        .into(),
         active_from_s: since(p, u.from),
         active_to_s: since(p, u.to),
         busy_s: u.busy.secs(),
         idle_s: u.idle.secs(),
         idle_share: u.idle.share_of(u.busy + u.idle),
+        certain_share: certain_share(u),
         before_s: u.before.secs(),
         after_s: u.after.secs(),
         gap_count: u.gaps,
@@ -126,6 +130,11 @@ fn one_gpu(p: &Parts<'_>, g: &GpuAttribution, verdict: &Verdict) -> GpuReport {
         verdict: verdict.clone(),
         state: state.unwrap_or_default(),
     }
+}
+
+/// Without idle time nothing was placed that could be wrong.
+fn certain_share(u: &Usage) -> f64 {
+    if u.idle == Nanos::ZERO { 1.0 } else { u.certain.share_of(u.idle) }
 }
 
 fn groups(totals: &Totals) -> Vec<GapGroup> {
@@ -142,52 +151,18 @@ fn groups(totals: &Totals) -> Vec<GapGroup> {
     out
 }
 
-fn gap(p: &Parts<'_>, g: &ExplainedGap) -> Gap {
-    let mut by: std::collections::BTreeMap<_, Nanos> = std::collections::BTreeMap::new();
-    for s in &g.segments {
-        *by.entry(s.cause).or_default() += s.idle;
-    }
-    let cause = by.into_iter().max_by_key(|(c, n)| (*n, std::cmp::Reverse(*c))).map(|(c, _)| c);
+fn gap(p: &Parts<'_>, g: &LongGap) -> Gap {
     Gap {
         gpu: g.gpu.0,
         start_s: since(p, g.start),
         end_s: since(p, g.end),
-        cause: cause.unwrap_or(crate::attribution::Cause::Unknown),
-        chain: chain(p, g),
+        cause: g.cause,
+        chain: g.chain.iter().map(|l| link(p, l)).collect(),
     }
 }
 
-/// The segments as links: neighbours of the same thread and cause joined, then the shortest ones swallowed.
-fn chain(p: &Parts<'_>, g: &ExplainedGap) -> Vec<ChainLink> {
-    let mut joined: Vec<Segment> = Vec::new();
-    for s in &g.segments {
-        match joined.last_mut() {
-            Some(last) if last.thread == s.thread && last.cause == s.cause => {
-                // The longer of the two says what the link is about.
-                if s.length() > last.length() {
-                    last.what = s.what;
-                }
-                last.end = s.end;
-            }
-            _ => joined.push(*s),
-        }
-    }
-    while joined.len() > CHAIN_LINKS {
-        let Some(shortest) = (0..joined.len()).min_by_key(|i| joined.get(*i).map(Segment::length)) else { break };
-        let gone = joined.remove(shortest);
-        match shortest.checked_sub(1).and_then(|i| joined.get_mut(i)) {
-            Some(before) => before.end = gone.end,
-            None => {
-                if let Some(first) = joined.first_mut() {
-                    first.start = gone.start;
-                }
-            }
-        }
-    }
-    joined.iter().map(|s| link(p, s)).collect()
-}
-
-fn link(p: &Parts<'_>, s: &Segment) -> ChainLink {
+fn link(p: &Parts<'_>, l: &Link) -> ChainLink {
+    let s = &l.segment;
     let line = s.thread.and_then(|ix| p.timeline.thread(ix));
     ChainLink {
         start_s: since(p, s.start),
@@ -195,26 +170,29 @@ fn link(p: &Parts<'_>, s: &Segment) -> ChainLink {
         tid: line.map_or(0, |t| t.tid.0),
         role: s.thread.map_or("none", |ix| p.attribution.roles.of(ix).name()).into(),
         cause: s.cause,
-        what: what(p, s),
+        what: what(p, l),
     }
 }
 
-fn what(p: &Parts<'_>, s: &Segment) -> String {
+fn what(p: &Parts<'_>, l: &Link) -> String {
     let tl = p.timeline;
-    match s.what {
+    match l.segment.what {
         What::Ran => "ran".into(),
         What::WaitedForCpu { by } if by.0 == 0 => "could run but had no CPU".into(),
-        What::WaitedForCpu { by } => match tl.name_of(by, s.start) {
+        What::WaitedForCpu { by } => match tl.name_of(by, l.segment.start) {
             Some(name) => format!("could run, but {name} (thread {by}) had the CPU"),
             None => format!("could run, but thread {by} had the CPU"),
         },
-        What::Blocked { interval } => {
-            let found =
-                s.thread.and_then(|ix| tl.thread(ix)).and_then(|t| Some((t, t.intervals.get(interval as usize)?)));
-            let Some((line, i)) = found else { return "blocked".into() };
-            let state = if i.state == SleepState::Uninterruptible || i.iowait { " (D state)" } else { "" };
-            let on = tl.blocked_path(line, i).map_or(String::new(), |path| format!(" on {path}"));
-            format!("blocked in {}{on}{state}", syscalls::wait_name(i.syscall))
+        What::Blocked(wait) => {
+            let state = if wait.uninterruptible { " (D state)" } else { "" };
+            let path = tl.file(wait.file).map_or(l.path.as_deref(), |f| tl.path_of(f));
+            let on = path.map_or(String::new(), |path| format!(" on {path}"));
+            let outside = l.segment.cause.is_ended_outside() && wait.waker.0 != 0;
+            let by = match tl.name_of(wait.waker, l.segment.end).filter(|_| outside) {
+                Some(name) => format!(" until {name} (thread {}) ended it", wait.waker),
+                None => String::new(),
+            };
+            format!("blocked in {}{on}{state}{by}", syscalls::wait_name(wait.syscall))
         }
         What::NoRecord(why) => match why {
             NoRecord::NotAlive => "the thread did not exist",
@@ -234,25 +212,33 @@ fn notes(p: &Parts<'_>) -> Vec<String> {
             out.push(format!("The probe on {} was not attached: {failure}", probe.name));
         }
     }
-    out.extend(losses(p.timeline));
+    out.extend(losses(p.timeline, p.tables.intervals()));
     if p.timeline.contradictions > 0 {
         out.push(format!(
             "{} intervals contradicted others of their thread and were cut or left out.",
             p.timeline.contradictions
         ));
     }
-    if p.attribution.gpus.iter().any(|g| matches!(g.gpu.activity, Activity::Windows(_))) {
+    let windows: Vec<&GpuAttribution> =
+        p.attribution.gpus.iter().filter(|g| matches!(g.gpu.activity, Activity::Windows(_))).collect();
+    if !windows.is_empty() {
         out.push(
             "GPU activity is known as NVML utilization over windows of about 1/6 s: how long the GPU was idle is known, when inside a window is not; causes are assigned most certain first.".into(),
         );
+    }
+    for g in windows.iter().filter(|g| g.usage.idle > Nanos::ZERO) {
+        out.push(format!(
+            "GPU {}: {:.0} % of its idle time certainly lies where it is placed, in windows without any work or in waits during which a GPU has nothing to do; the rest is placed by likelihood.",
+            g.gpu.gpu.0,
+            100.0 * certain_share(&g.usage)
+        ));
     }
     out
 }
 
 /// What was lost, in words: an interval whose end the kernel did not trace is another thing than a full ring.
-fn losses(tl: &Timeline) -> Vec<String> {
+fn losses(tl: &Timeline, intervals: u64) -> Vec<String> {
     let mut lost = tl.lost();
-    let intervals: u64 = tl.threads.iter().map(|t| t.intervals.len() as u64).sum();
     let mut out = Vec::new();
     if let Some(n) = lost.remove(&LossKind::BadInterval).filter(|n| *n > 0) {
         out.push(format!(

@@ -1,11 +1,11 @@
 //! The report of a recording file: reads, attributes, diagnoses and assembles.
 
-use super::{Parts, Report, assemble};
-use crate::attribution;
+use super::{Parts, Report, assemble, evidence, tables};
+use crate::attribution::{Attributor, Evidence};
 use crate::diagnosis;
-use crate::gpu::{self, GpuActivity, GpuSource, TraceError};
+use crate::gpu::TraceError;
 use crate::recording::{Header, ReadError, Reader};
-use crate::timeline::{self, Timeline};
+use crate::timeline::Recorded;
 use crate::units::{MonoNs, Nanos};
 use std::path::{Path, PathBuf};
 
@@ -16,11 +16,17 @@ pub struct Options {
     pub from: Option<Nanos>,
     /// End of that part.
     pub to: Option<Nanos>,
-    /// A trace of GPU activity to use instead of what was recorded, of kind `busy` (docs/gpu-evidence.md).
-    pub gpu_trace: Option<PathBuf>,
-    /// The trace is of a simulated GPU.
+    /// Traces of GPU activity to use instead of what was recorded, of any kind that docs/gpu-evidence.md lists: one, or one of
+    /// each process.
+    pub gpu_trace: Vec<PathBuf>,
+    /// The traces are of a simulated GPU.
     pub simulated: bool,
+    /// Intervals that are held at a time; a good number if `None`. The report is the same whatever it is.
+    pub part_rows: Option<usize>,
 }
+
+/// Intervals that are held at a time, and as many again where long gaps need them: some 20 MiB.
+const PART_ROWS: usize = 128 << 10;
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
@@ -67,28 +73,37 @@ pub fn of_file(path: &Path, options: &Options) -> Result<Report, ReportError> {
         (None, None) => None,
         (from, to) => Some((start + from.unwrap_or_default(), to.map_or(MonoNs(u64::MAX), |to| start + to))),
     };
-    let loaded = timeline::load(&mut reader, part);
-    let tl = &loaded.timeline;
-    if part.is_some_and(|(from, _)| from >= loaded.end) {
-        return Err(ReportError::PastEnd { length: loaded.end.since(start) });
+    let mut seen = (Evidence::default(), (tables::Opens::default(), evidence::InDriver::default()));
+    let recorded = Recorded::survey(&mut reader, path, part, &mut seen)?;
+    let (evidence, (opens, in_driver)) = seen;
+    if part.is_some_and(|(from, _)| from >= recorded.end) {
+        return Err(ReportError::PastEnd { length: recorded.end.since(start) });
     }
-    let activity = activity(tl, options)?;
-    let mut notes = Vec::new();
-    if activity.is_empty() {
-        notes.push(header.gpu_note.clone().unwrap_or_else(|| "No GPU was watched while recording.".into()));
+    let gpu = evidence::find(recorded.timeline(), &in_driver, &header, recorded.trailer.as_ref(), options)?;
+    let mut attributor = Attributor::new(recorded.timeline(), &evidence, &header.mounts, gpu.activity);
+    let mut tables = tables::Tables::new(opens);
+    let mut sums = diagnosis::Sums::default();
+    let mut sweep = recorded.sweep(options.part_rows.unwrap_or(PART_ROWS));
+    while let Some(tl) = sweep.next_part(|own| attributor.need(own)) {
+        attributor.part(tl);
+        tables.add(tl, &|ix| attributor.roles().of(ix).name());
+        sums.add(tl, attributor.roles());
     }
-    let attribution = attribution::attribute(tl, &header.mounts, activity);
-    let diagnosis = diagnosis::diagnose(tl, &attribution, &header);
+    let swept = sweep.finish();
+    let tl = &swept.timeline;
+    let attribution = attributor.finish();
+    let diagnosis = diagnosis::diagnose(tl, &attribution, &sums, &header);
     let file_bytes = std::fs::metadata(path).map_or(0, |m| m.len());
     Ok(assemble(&Parts {
         header: &header,
-        trailer: loaded.trailer.as_ref(),
-        damage: &loaded.damage,
+        trailer: swept.trailer.as_ref(),
+        damage: &swept.damage,
         file_bytes,
         timeline: tl,
+        tables,
         attribution: &attribution,
         diagnosis: &diagnosis,
-        notes: notes_of(&header, notes),
+        notes: notes_of(&header, gpu.notes),
     }))
 }
 
@@ -99,21 +114,6 @@ fn check_part(from: Option<Nanos>, to: Option<Nanos>) -> Result<(), ReportError>
         (_, Some(Nanos::ZERO)) => Err(ReportError::NothingBefore),
         _ => Ok(()),
     }
-}
-
-fn activity(tl: &Timeline, options: &Options) -> Result<Vec<GpuActivity>, TraceError> {
-    let Some(trace) = &options.gpu_trace else {
-        return Ok(gpu::windows_to_activity(&tl.gpus, &tl.gpu_windows));
-    };
-    let mut activity = gpu::read_busy(trace, tl.span.1)?;
-    gpu::check_overlap(&activity, tl.span.0, tl.span.1)?;
-    if options.simulated {
-        for g in &mut activity {
-            g.source = GpuSource::Simulated;
-            g.name = "simulated GPU".into();
-        }
-    }
-    Ok(activity)
 }
 
 fn notes_of(header: &Header, mut notes: Vec<String>) -> Vec<String> {

@@ -1,7 +1,8 @@
 //! Building a timeline from events in any order.
 
-use super::{FileIx, Interval, Moment, ThreadIx, ThreadLine, Timeline, WakeKind};
-use crate::events::{Event, FileRef, OffCpu, SleepState, Syscall, TaskEvent, TaskWhat, Waker};
+use super::lines::{self, owner, push_interval};
+use super::{FileIx, Interval, LAST, Moment, ThreadIx, ThreadLine, Timeline};
+use crate::events::{Event, FileRef, OffCpu, TaskEvent};
 use crate::units::{MonoNs, Pid, Tid};
 use std::collections::HashMap;
 
@@ -30,6 +31,7 @@ impl TimelineBuilder {
         let mut b = TimelineBuilder::default();
         b.out.target = target;
         b.out.span.0 = start;
+        b.out.own = MonoNs(0)..LAST;
         b.last_seen = start;
         b
     }
@@ -84,30 +86,7 @@ impl TimelineBuilder {
     pub fn push_off_cpu(&mut self, o: &OffCpu) {
         self.saw(o.on);
         let file = self.intern(o.file);
-        let (wake_kind, waker, waker_pid, waker_syscall) = match o.wakeup.map(|w| w.by) {
-            None => (WakeKind::None, Tid(0), Pid(0), Syscall::NONE),
-            Some(Waker::Interrupt) => (WakeKind::Interrupt, Tid(0), Pid(0), Syscall::NONE),
-            Some(Waker::KernelThread { tid }) => (WakeKind::KernelThread, tid, Pid(tid.0), Syscall::NONE),
-            Some(Waker::Thread { tid, pid, syscall }) => (WakeKind::Thread, tid, pid, syscall),
-        };
-        let interval = Interval {
-            off: o.off,
-            wake: o.blocked_until(),
-            on: o.on,
-            arg0: o.arg0,
-            waker,
-            waker_pid,
-            next: o.next_tid,
-            prev: o.prev_tid,
-            file,
-            syscall: o.syscall,
-            waker_syscall,
-            wake_kind,
-            state: o.state,
-            iowait: o.iowait,
-            seeded: o.seeded,
-            pending: o.pending,
-        };
+        let interval = Interval::of(o, file);
         self.raw(o.tid, o.pid).intervals.push(interval);
     }
 
@@ -163,104 +142,27 @@ impl TimelineBuilder {
 
 /// Splits what is known of a thread id at its births into one line per thread.
 fn split(tid: Tid, mut raw: Raw, named: Option<String>, span: (MonoNs, MonoNs), bad: &mut u64) -> Vec<ThreadLine> {
-    raw.tasks.sort_by_key(|t| t.time);
     raw.intervals.sort_by_key(|i| (i.off, i.on));
     raw.samples.sort_by_key(|s| s.time);
-    let mut lines: Vec<ThreadLine> = Vec::new();
-    let line = |born: MonoNs, pid: Pid, forked: bool| ThreadLine {
-        tid,
-        pid,
-        comm: String::new(),
-        born,
-        died: span.1,
-        forked,
-        parent: None,
-        intervals: Vec::new(),
-        samples: Vec::new(),
-    };
-    for task in raw.tasks {
-        let at = task.time.max(span.0).min(span.1);
-        match task.what {
-            TaskWhat::Forked { parent } => {
-                if let Some(open) = lines.last_mut().filter(|l| l.died > at) {
-                    open.died = at;
-                }
-                lines.push(ThreadLine { comm: task.comm, parent: Some(parent), ..line(at, task.pid, true) });
-            }
-            what => {
-                if lines.is_empty() {
-                    lines.push(line(span.0, task.pid, false));
-                }
-                let Some(open) = lines.last_mut() else { continue };
-                match what {
-                    TaskWhat::Found { parent } => open.parent = Some(parent.main_thread()),
-                    TaskWhat::Exited => open.died = at,
-                    _ => {}
-                }
-                if !task.comm.is_empty() {
-                    open.comm = task.comm;
-                }
-                open.pid = task.pid;
-            }
-        }
-    }
-    if lines.is_empty() {
-        lines.push(line(span.0, raw.pid, false));
-    }
-    if let Some(name) = raw.comm.or(named)
-        && let Some(last) = lines.last_mut()
-    {
-        last.comm = name;
-    }
+    let mut lines = lines::from_tasks(tid, raw.pid, raw.tasks, raw.comm.or(named), span);
     let births: Vec<MonoNs> = lines.iter().map(|l| l.born).collect();
-    // The line that was alive at `t`; what precedes the first birth belongs to the first line.
-    let owner = |t: MonoNs| births.partition_point(|b| *b <= t).saturating_sub(1);
     for i in raw.intervals {
-        if let Some(l) = lines.get_mut(owner(i.off)) {
-            push_interval(l, i, span, bad);
+        if let Some(l) = lines.get_mut(owner(&births, i.off)) {
+            match i.within(span) {
+                Ok(Some(i)) => *bad += u64::from(push_interval(&mut l.intervals, i)),
+                Ok(None) => {}
+                Err(()) => *bad += 1,
+            }
         }
     }
     for s in raw.samples {
-        if let Some(l) = lines.get_mut(owner(s.time)) {
+        if let Some(l) = lines.get_mut(owner(&births, s.time)) {
             l.samples.push(s);
         }
     }
-    // An interval may be stamped just before the fork's own event or end just after the exit's.
     for l in &mut lines {
-        if let Some(first) = l.intervals.first() {
-            l.born = l.born.min(first.off.max(span.0));
-        }
-        if let Some(last) = l.intervals.last() {
-            l.died = l.died.max(last.on.min(span.1));
-        }
-        l.died = l.died.max(l.born);
+        let seen = l.intervals.first().zip(l.intervals.last()).map(|(first, last)| (first.off, last.on));
+        lines::stretch(l, seen);
     }
     lines
-}
-
-/// Appends an interval, cut to the span and to where its predecessor ends: a thread cannot be off the CPU twice at once.
-fn push_interval(line: &mut ThreadLine, mut i: Interval, span: (MonoNs, MonoNs), bad: &mut u64) {
-    if i.on < i.off || i.wake < i.off || i.wake > i.on {
-        *bad += 1;
-        return;
-    }
-    if i.on < span.0 || i.off > span.1 {
-        return;
-    }
-    let inside = |t: MonoNs| t.max(span.0).min(span.1);
-    (i.off, i.wake, i.on) = (inside(i.off), inside(i.wake), inside(i.on));
-    if let Some(last) = line.intervals.last()
-        && i.off < last.on
-    {
-        *bad += 1;
-        if i.on <= last.on {
-            return;
-        }
-        i.off = last.on;
-        i.wake = i.wake.max(i.off);
-    }
-    // Off and on again in the same nanosecond explains nothing.
-    if i.off < i.on || i.state == SleepState::New {
-        line.intervals.push(i);
-    }
 }

@@ -1,6 +1,6 @@
 //! The compact form of an off-CPU interval: 64 bytes, since a recording holds millions.
 
-use crate::events::{SleepState, Syscall};
+use crate::events::{OffCpu, SleepState, Syscall, Waker};
 use crate::units::{MonoNs, Nanos, Pid, Tid};
 
 /// Refers to a file of the same timeline; 0 is "none".
@@ -29,7 +29,7 @@ pub struct Interval {
     pub wake: MonoNs,
     /// It ran again.
     pub on: MonoNs,
-    /// First argument of its system call.
+    /// First argument of its system call; for `poll`, `epoll_wait` and `epoll_pwait` the time-out, see [`Interval::timed_out`].
     pub arg0: u64,
     /// Waking thread.
     pub waker: Tid,
@@ -58,6 +58,50 @@ pub struct Interval {
 }
 
 impl Interval {
+    /// The compact form of a recorded interval; `file` stands for its file.
+    #[inline]
+    pub fn of(o: &OffCpu, file: FileIx) -> Interval {
+        let (wake_kind, waker, waker_pid, waker_syscall) = match o.wakeup.map(|w| w.by) {
+            None => (WakeKind::None, Tid(0), Pid(0), Syscall::NONE),
+            Some(Waker::Interrupt) => (WakeKind::Interrupt, Tid(0), Pid(0), Syscall::NONE),
+            Some(Waker::KernelThread { tid }) => (WakeKind::KernelThread, tid, Pid(tid.0), Syscall::NONE),
+            Some(Waker::Thread { tid, pid, syscall }) => (WakeKind::Thread, tid, pid, syscall),
+        };
+        Interval {
+            off: o.off,
+            wake: o.blocked_until(),
+            on: o.on,
+            arg0: o.arg0,
+            waker,
+            waker_pid,
+            next: o.next_tid,
+            prev: o.prev_tid,
+            file,
+            syscall: o.syscall,
+            waker_syscall,
+            wake_kind,
+            state: o.state,
+            iowait: o.iowait,
+            seeded: o.seeded,
+            pending: o.pending,
+        }
+    }
+
+    /// Cut to the span of a recording; `None` if nothing of it lies inside. An error if its times run backwards.
+    #[inline]
+    #[allow(clippy::result_unit_err, reason = "there is one way to fail")]
+    pub(super) fn within(mut self, (start, end): (MonoNs, MonoNs)) -> Result<Option<Interval>, ()> {
+        if self.on < self.off || self.wake < self.off || self.wake > self.on {
+            return Err(());
+        }
+        if self.on < start || self.off > end {
+            return Ok(None);
+        }
+        let inside = |t: MonoNs| t.max(start).min(end);
+        (self.off, self.wake, self.on) = (inside(self.off), inside(self.wake), inside(self.on));
+        Ok(Some(self))
+    }
+
     /// Time blocked.
     pub fn blocked(&self) -> Nanos {
         self.wake.since(self.off)
@@ -66,6 +110,20 @@ impl Interval {
     /// Time runnable without a CPU.
     pub fn run_queue(&self) -> Nanos {
         self.on.since(self.wake)
+    }
+
+    /// Whether a wait in `poll` or `epoll_wait` that an interrupt ended was ended by its time-out, rather than by a packet
+    /// or another device. `None` where the time-out is not known (other calls, and older recordings, which hold an
+    /// address in its place).
+    pub fn timed_out(&self) -> Option<bool> {
+        const TOLD: [i16; 3] = [7, 232, 281];
+        let ms = self.arg0 as i64;
+        if !TOLD.contains(&self.syscall.0) || ms > i64::from(i32::MAX) || ms < i64::from(i32::MIN) {
+            return None;
+        }
+        // The kernel never wakes early, but the call began a little before the thread left the CPU.
+        let due = Nanos::from_millis(u64::try_from(ms).unwrap_or(0).saturating_sub(1));
+        Some(self.wake_kind == WakeKind::Interrupt && ms >= 0 && self.blocked() >= due)
     }
 
     /// Blocked in a way that counts as waiting for storage, whatever woke it: D state or iowait.

@@ -1,15 +1,22 @@
-//! The timeline: everything a recording says, arranged by thread and sorted by time, ready to be walked backwards.
+//! The timeline: what a recording says, arranged by thread and sorted by time, ready to be walked backwards. A small one is
+//! built whole ([`TimelineBuilder`]); a recording is surveyed once and then swept from its end, part by part
+//! ([`Recorded`]), in memory that does not grow with its length.
 
 mod build;
 mod interval;
-mod load;
+mod lines;
+mod recorded;
+mod survey;
+mod sweep;
 #[cfg(test)]
 mod tests;
 mod thread;
 
 pub use build::TimelineBuilder;
 pub use interval::{FileIx, Interval, WakeKind};
-pub use load::{Loaded, load};
+pub use recorded::Recorded;
+pub use survey::{Provisional, Witness};
+pub use sweep::{Ending, MARGIN, Sweep};
 pub use thread::{Moment, ThreadIx, ThreadLine};
 
 use crate::events::{
@@ -17,12 +24,18 @@ use crate::events::{
 };
 use crate::units::{DevId, MonoNs, Nanos, Pid, Tid};
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
-/// A recording arranged by thread.
+/// A recording arranged by thread, or a part of one: then everything that is small is there for the whole recording, and
+/// intervals, samples, requests and paths of blocked calls only for what `own` and `known_from` say.
 #[derive(Debug, Default)]
 pub struct Timeline {
     /// First and last moment of the recording.
     pub span: (MonoNs, MonoNs),
+    /// What ends in this time belongs to this part and to no other: the parts of a recording follow each other.
+    pub own: Range<MonoNs>,
+    /// From here to the end of `own` nothing is missing; at most the start of `own`.
+    pub known_from: MonoNs,
     /// The process that was attached to.
     pub target: Pid,
     /// Threads of the target; a thread id that was used twice has two lines.
@@ -59,6 +72,9 @@ pub struct Timeline {
     pub contradictions: u64,
 }
 
+/// End of time.
+const LAST: MonoNs = MonoNs(u64::MAX);
+
 impl Timeline {
     /// Length of the recording.
     pub fn duration(&self) -> Nanos {
@@ -79,10 +95,37 @@ impl Timeline {
     pub fn blocked_path(&self, thread: &ThreadLine, interval: &Interval) -> Option<&str> {
         match self.file(interval.file) {
             Some(file) => self.path_of(file),
-            None => {
-                self.blocked_paths.get(&(thread.tid, interval.off)).and_then(|i| self.opens.get(*i)).map(|o| &*o.path)
-            }
+            None => self.path_of_call(thread.tid, interval.off),
         }
+    }
+
+    /// Path argument of the call in which a thread blocked at this time.
+    pub fn path_of_call(&self, tid: Tid, off: MonoNs) -> Option<&str> {
+        self.blocked_paths.get(&(tid, off)).and_then(|i| self.opens.get(*i)).map(|o| &*o.path)
+    }
+
+    /// The intervals of a line that belong to this part: all of them, in a whole timeline.
+    pub fn own_intervals<'a>(&self, line: &'a ThreadLine) -> &'a [Interval] {
+        self.owned(&line.intervals, |i| i.on)
+    }
+
+    /// The samples of a line that belong to this part.
+    pub fn own_samples<'a>(&self, line: &'a ThreadLine) -> &'a [Moment] {
+        self.owned(&line.samples, |s| s.time)
+    }
+
+    /// The requests that belong to this part.
+    pub fn own_blocks(&self) -> &[BlockRequest] {
+        self.owned(&self.blocks, |b| b.complete)
+    }
+
+    fn owned<'a, T>(&self, sorted: &'a [T], end: impl Fn(&T) -> MonoNs) -> &'a [T] {
+        let from = sorted.partition_point(|x| end(x) < self.own.start);
+        let to = match self.own.end {
+            LAST => sorted.len(),
+            before => sorted.partition_point(|x| end(x) < before),
+        };
+        sorted.get(from..to).unwrap_or(&[])
     }
 
     /// A line by its index.
@@ -95,6 +138,15 @@ impl Timeline {
         let lines = self.by_tid.get(&tid)?;
         let after = lines.partition_point(|ix| self.thread(*ix).is_some_and(|t| t.born <= at));
         lines.get(after.saturating_sub(1)).copied()
+    }
+
+    /// Takes over all lines, by thread id and birth.
+    pub(super) fn set_threads(&mut self, lines: Vec<ThreadLine>) {
+        self.by_tid.clear();
+        for (n, line) in lines.iter().enumerate() {
+            self.by_tid.entry(line.tid).or_default().push(ThreadIx(n as u32));
+        }
+        self.threads = lines;
     }
 
     /// All lines with their indices.

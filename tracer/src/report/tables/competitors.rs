@@ -5,37 +5,43 @@ use crate::events::SleepState;
 use crate::report::Competitor;
 use crate::timeline::{Interval, Timeline};
 use crate::units::{Nanos, Tid};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Rows of the table.
 const MOST: usize = 50;
 
 /// Run-queue time of target threads by the thread that had the CPU: the one that took it from a preempted thread, or the
-/// one that ran before a woken thread got it. Longest first. Waits on an idle CPU (its wake-up latency) belong to nobody.
-pub fn competitors(timeline: &Timeline) -> Vec<Competitor> {
-    let mut by_tid: HashMap<Tid, Nanos> = HashMap::new();
-    for line in &timeline.threads {
-        // One thread often waits for the same other one many times in a row.
-        let mut same: (Tid, Nanos) = (Tid(0), Nanos::ZERO);
-        for i in &line.intervals {
-            let Some(tid) = competitor(i) else { continue };
-            if tid != same.0 {
-                add(&mut by_tid, same);
-                same = (tid, Nanos::ZERO);
-            }
-            same.1 += i.run_queue();
-        }
-        add(&mut by_tid, same);
-    }
-    let mut rows: Vec<(Tid, Nanos)> = by_tid.into_iter().collect();
-    rows.sort_by_key(|(tid, waited)| (std::cmp::Reverse(*waited), *tid));
-    rows.truncate(MOST);
-    rows.into_iter().map(|(tid, waited)| row(timeline, tid, waited)).collect()
+/// one that ran before a woken thread got it. Waits on an idle CPU (its wake-up latency) belong to nobody.
+#[derive(Debug, Default)]
+pub(super) struct Waits {
+    by_tid: FxHashMap<Tid, Nanos>,
+    /// One thread often waits for the same other one many times in a row.
+    same: (Tid, Nanos),
 }
 
-fn add(by_tid: &mut HashMap<Tid, Nanos>, (tid, waited): (Tid, Nanos)) {
-    if waited > Nanos::ZERO {
-        *by_tid.entry(tid).or_default() += waited;
+impl Waits {
+    #[inline]
+    pub(super) fn add(&mut self, i: &Interval) {
+        let Some(tid) = competitor(i) else { return };
+        if tid != self.same.0 {
+            if self.same.1 > Nanos::ZERO {
+                *self.by_tid.entry(self.same.0).or_default() += self.same.1;
+            }
+            self.same = (tid, Nanos::ZERO);
+        }
+        self.same.1 += i.run_queue();
+    }
+
+    /// Longest first.
+    pub(super) fn rows(&self, tl: &Timeline) -> Vec<Competitor> {
+        let mut all = self.by_tid.clone();
+        if self.same.1 > Nanos::ZERO {
+            *all.entry(self.same.0).or_default() += self.same.1;
+        }
+        let mut rows: Vec<(Tid, Nanos)> = all.into_iter().collect();
+        rows.sort_by_key(|(tid, waited)| (std::cmp::Reverse(*waited), *tid));
+        rows.truncate(MOST);
+        rows.into_iter().map(|(tid, waited)| row(tl, tid, waited)).collect()
     }
 }
 

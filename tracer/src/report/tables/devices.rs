@@ -1,14 +1,15 @@
 //! Block devices: what each was asked, by whom, and how long queue and device took.
 
-use crate::events::{BlockOp, Submitter};
+use super::distribution::Distribution;
+use crate::events::{BlockOp, BlockRequest, Submitter};
 use crate::host::BlockDevice;
-use crate::report::DeviceReport;
+use crate::report::{DeviceReport, HistogramSummary};
 use crate::timeline::Timeline;
 use crate::units::{DevId, Nanos};
 use std::collections::BTreeMap;
 
 /// Requests of one operation on one device.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Traffic {
     requests: u64,
     bytes: u64,
@@ -19,14 +20,17 @@ struct Traffic {
     by_target: u64,
     by_kernel: u64,
     by_others: u64,
+    /// Times in all, in the queue and in the device.
+    times: [Distribution; 3],
 }
 
-/// One row per device and operation, longest total time in queue and device first. `disks` is what the recording's header
-/// says of the machine.
-pub fn devices(timeline: &Timeline, disks: &[BlockDevice]) -> Vec<DeviceReport> {
-    let mut traffic: BTreeMap<(DevId, BlockOp), Traffic> = BTreeMap::new();
-    for b in &timeline.blocks {
-        let t = traffic.entry((b.dev, b.op)).or_default();
+/// Requests by device and operation.
+#[derive(Debug, Default)]
+pub(super) struct Requests(BTreeMap<(DevId, BlockOp), Traffic>);
+
+impl Requests {
+    pub(super) fn add(&mut self, b: &BlockRequest) {
+        let t = self.0.entry((b.dev, b.op)).or_default();
         t.requests += 1;
         t.bytes = t.bytes.saturating_add(u64::from(b.bytes));
         t.queue += b.queue();
@@ -37,16 +41,25 @@ pub fn devices(timeline: &Timeline, disks: &[BlockDevice]) -> Vec<DeviceReport> 
             Submitter::KernelThread { .. } => t.by_kernel += 1,
             Submitter::Other { .. } => t.by_others += 1,
         }
+        let [all, queue, device] = &mut t.times;
+        all.add(b.total());
+        device.add(b.device());
+        // Where the start is not known, there is no queue time to tell.
+        if b.start.is_some() {
+            queue.add(b.queue());
+        }
     }
-    let mut traffic: Vec<((DevId, BlockOp), Traffic)> = traffic.into_iter().collect();
-    traffic.sort_by_key(|(key, t)| (std::cmp::Reverse(t.queue + t.device), *key));
-    let length = timeline.duration().secs();
-    traffic
-        .into_iter()
-        .map(|((dev, op), t)| DeviceReport {
-            device: device_name(disks, dev),
-            kind: disks.iter().find(|d| d.dev == dev).map_or("unknown", BlockDevice::kind).to_owned(),
-            operation: operation_name(op).to_owned(),
+
+    /// One row per device and operation, longest total time in queue and device first. `disks` is what the recording's
+    /// header says of the machine.
+    pub(super) fn rows(&self, tl: &Timeline, disks: &[BlockDevice]) -> Vec<DeviceReport> {
+        let mut traffic: Vec<(&(DevId, BlockOp), &Traffic)> = self.0.iter().collect();
+        traffic.sort_by_key(|(key, t)| (std::cmp::Reverse(t.queue + t.device), **key));
+        let length = tl.duration().secs();
+        let row = |((dev, op), t): (&(DevId, BlockOp), &Traffic)| DeviceReport {
+            device: device_name(disks, *dev),
+            kind: disks.iter().find(|d| d.dev == *dev).map_or("unknown", BlockDevice::kind).to_owned(),
+            operation: operation_name(*op).to_owned(),
             requests: t.requests,
             per_second: if length > 0.0 { t.requests as f64 / length } else { 0.0 },
             bytes: t.bytes,
@@ -55,8 +68,21 @@ pub fn devices(timeline: &Timeline, disks: &[BlockDevice]) -> Vec<DeviceReport> 
             by_target: t.by_target,
             by_kernel: t.by_kernel,
             by_others: t.by_others,
-        })
-        .collect()
+        };
+        traffic.into_iter().map(row).collect()
+    }
+
+    /// Time of requests: in all, in the queue, in the device.
+    pub(super) fn histograms(&self, disks: &[BlockDevice]) -> Vec<HistogramSummary> {
+        let mut out = Vec::new();
+        for (n, name) in ["block_io_latency", "block_io_queue", "block_io_device"].into_iter().enumerate() {
+            for ((dev, op), t) in &self.0 {
+                let labels = [("device", &*device_name(disks, *dev)), ("operation", operation_name(*op))];
+                out.extend(t.times.get(n).and_then(|times| times.summary(name, &labels)));
+            }
+        }
+        out
+    }
 }
 
 fn mean(total: Nanos, n: u64) -> f64 {
@@ -64,12 +90,12 @@ fn mean(total: Nanos, n: u64) -> f64 {
 }
 
 /// Name of a device, or its number where the recording does not tell.
-pub(super) fn device_name(disks: &[BlockDevice], dev: DevId) -> String {
+fn device_name(disks: &[BlockDevice], dev: DevId) -> String {
     disks.iter().find(|d| d.dev == dev).map_or_else(|| dev.to_string(), |d| d.name.clone())
 }
 
 /// Name of an operation.
-pub(super) fn operation_name(op: BlockOp) -> &'static str {
+fn operation_name(op: BlockOp) -> &'static str {
     match op {
         BlockOp::Read => "read",
         BlockOp::Write => "write",

@@ -11,11 +11,18 @@ const LONGEST: u64 = 3_600_000_000_000;
 const DIGITS: u8 = 3;
 
 /// A distribution.
+#[derive(Debug)]
 pub(super) struct Distribution {
     histogram: Option<Histogram<u64>>,
     count: u64,
     sum: u128,
     max: u64,
+}
+
+impl Default for Distribution {
+    fn default() -> Distribution {
+        Distribution::new()
+    }
 }
 
 impl Distribution {

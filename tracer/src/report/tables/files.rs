@@ -1,9 +1,12 @@
 //! Files and directories that threads waited on.
 
-use super::waits::{BlockActivity, WaitKind, wait_kind};
-use crate::report::PathWait;
-use crate::timeline::{FileIx, Timeline};
+use super::distribution::Distribution;
+use super::waits::WaitKind;
+use crate::events::{FileOpen, FileRef};
+use crate::report::{HistogramSummary, PathWait};
+use crate::timeline::{FileIx, Interval, Moment, Provisional, ThreadIx, ThreadLine, Timeline, Witness};
 use crate::units::Nanos;
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Name of the line for waits on memory-mapped files: a page fault does not say which.
@@ -22,7 +25,7 @@ pub struct PathTables {
 }
 
 /// Waits and opens of one path.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     blocked: Nanos,
     waits: u64,
@@ -57,24 +60,97 @@ impl Tally {
     }
 }
 
+/// Opens of a recording by path, and their latency.
+#[derive(Debug, Default)]
+pub struct Opens {
+    by_path: FxHashMap<String, (u64, Nanos)>,
+    latency: Distribution,
+}
+
+impl Opens {
+    /// Of a whole timeline.
+    pub fn of(tl: &Timeline) -> Opens {
+        let mut opens = Opens::default();
+        tl.opens.iter().for_each(|o| opens.open(o));
+        opens
+    }
+
+    pub(super) fn histogram(&self, out: &mut Vec<HistogramSummary>) {
+        out.extend(self.latency.summary("file_open", &[]));
+    }
+}
+
+impl Witness for Opens {
+    fn open(&mut self, open: &FileOpen) {
+        let Some(outcome) = open.outcome else { return };
+        self.latency.add(outcome.latency);
+        if !self.by_path.contains_key(&open.path) {
+            self.by_path.insert(open.path.clone(), (0, Nanos::ZERO));
+        }
+        if let Some((count, time)) = self.by_path.get_mut(&open.path) {
+            *count += 1;
+            *time += outcome.latency;
+        }
+    }
+
+    fn interval(&mut self, _: Provisional, _: &Interval, _: Option<&FileRef>, _: Option<Provisional>) {}
+
+    fn sample(&mut self, _: Provisional, _: &Moment, _: Option<&FileRef>) {}
+
+    fn renumber(&mut self, _: &[Option<ThreadIx>]) {}
+}
+
+/// Storage waits of all threads: by file, by path where the call names none, and those in page faults.
+#[derive(Debug, Default)]
+pub(super) struct Waits {
+    /// By the file's index: no text is hashed for each interval.
+    by_file: Vec<Tally>,
+    by_path: FxHashMap<String, Tally>,
+    faults: Tally,
+}
+
+impl Waits {
+    /// Adds a wait for storage.
+    pub(super) fn add(&mut self, tl: &Timeline, line: &ThreadLine, i: &Interval, kind: WaitKind) {
+        if i.file != FileIx::default() {
+            let ix = i.file.0 as usize;
+            if self.by_file.len() <= ix {
+                self.by_file.resize(ix + 1, Tally::default());
+            }
+            if let Some(tally) = self.by_file.get_mut(ix) {
+                tally.wait(i.blocked());
+            }
+        } else if kind == WaitKind::PageFault {
+            self.faults.wait(i.blocked());
+        } else if let Some(path) = tl.blocked_path(line, i) {
+            match self.by_path.get_mut(path) {
+                Some(tally) => tally.wait(i.blocked()),
+                None => self.by_path.entry(path.to_owned()).or_default().wait(i.blocked()),
+            }
+        }
+    }
+}
+
 /// Storage waits by the path behind them, with the opens of the same paths. Files that were only opened count towards
 /// their directories.
-pub fn paths(timeline: &Timeline) -> PathTables {
-    let (mut by_path, faults, unnamed) = waits(timeline);
+pub(super) fn tables(tl: &Timeline, waits: &Waits, opens: &Opens) -> PathTables {
+    let mut by_path: HashMap<&str, Tally> = waits.by_path.iter().map(|(path, tally)| (&**path, *tally)).collect();
     // Files that the recording names no path for, by what is known of them.
-    let unnamed: Vec<(String, Tally)> = unnamed
-        .into_iter()
-        .filter_map(|(ix, tally)| {
-            let file = timeline.file(ix)?;
-            Some((format!("inode {} on device {}", file.ino, file.dev), Tally { files: 1, ..tally }))
-        })
-        .collect();
-    for open in &timeline.opens {
-        if let Some(outcome) = open.outcome {
-            let tally = by_path.entry(&open.path).or_default();
-            tally.opens += 1;
-            tally.open_time += outcome.latency;
+    let mut unnamed: Vec<(String, Tally)> = Vec::new();
+    for (ix, tally) in waits.by_file.iter().enumerate().filter(|(_, t)| t.waits > 0) {
+        let Some(file) = tl.file(FileIx(ix as u32)) else { continue };
+        match tl.path_of(file) {
+            Some(path) => by_path.entry(path).or_default().merge(tally),
+            None => {
+                let name = format!("inode {} on device {}", file.ino, file.dev);
+                unnamed.push((name, Tally { files: 1, ..*tally }));
+            }
         }
+    }
+    for (path, (count, time)) in &opens.by_path {
+        let tally = by_path.entry(path).or_default();
+        tally.opens += count;
+        tally.open_time += *time;
     }
     for tally in by_path.values_mut() {
         tally.files = 1;
@@ -82,7 +158,7 @@ pub fn paths(timeline: &Timeline) -> PathTables {
     let directories = directories(&by_path);
     let waited = by_path.iter().filter(|(_, t)| t.waits > 0).map(|(p, t)| (*p, t));
     let unnamed = unnamed.iter().map(|(p, t)| (p.as_str(), t));
-    let faults_row = Some((PAGE_FAULTS, &faults)).filter(|_| faults.waits > 0);
+    let faults_row = Some((PAGE_FAULTS, &waits.faults)).filter(|(_, faults)| faults.waits > 0);
     PathTables {
         files: rows(waited.chain(unnamed).chain(faults_row)),
         directories: rows(directories.iter().map(|(p, t)| (p.as_str(), t))),
@@ -99,45 +175,6 @@ fn rows<'a>(tallies: impl Iterator<Item = (&'a str, &'a Tally)>) -> Vec<PathWait
     }
     all.sort_unstable_by_key(order);
     all.into_iter().map(|(path, t)| t.row(path.to_owned())).collect()
-}
-
-/// Storage waits of all threads: by path, those in page faults, and those on files without a known path.
-fn waits(timeline: &Timeline) -> (HashMap<&str, Tally>, Tally, Vec<(FileIx, Tally)>) {
-    let blocks = BlockActivity::new(timeline);
-    // By the file's index first: no text is hashed for each interval.
-    let mut by_file: Vec<Tally> = Vec::new();
-    let mut by_path: HashMap<&str, Tally> = HashMap::new();
-    let mut faults = Tally::default();
-    for line in &timeline.threads {
-        for i in &line.intervals {
-            let kind = wait_kind(timeline, &blocks, i);
-            if !kind.is_storage() {
-                continue;
-            }
-            if i.file != FileIx::default() {
-                let ix = i.file.0 as usize;
-                if by_file.len() <= ix {
-                    by_file.resize(ix + 1, Tally::default());
-                }
-                if let Some(tally) = by_file.get_mut(ix) {
-                    tally.wait(i.blocked());
-                }
-            } else if kind == WaitKind::PageFault {
-                faults.wait(i.blocked());
-            } else if let Some(path) = timeline.blocked_path(line, i) {
-                by_path.entry(path).or_default().wait(i.blocked());
-            }
-        }
-    }
-    let mut unnamed = Vec::new();
-    for (ix, tally) in by_file.into_iter().enumerate().filter(|(_, t)| t.waits > 0) {
-        let ix = FileIx(ix as u32);
-        match timeline.file(ix).and_then(|f| timeline.path_of(f)) {
-            Some(path) => by_path.entry(path).or_default().merge(&tally),
-            None => unnamed.push((ix, tally)),
-        }
-    }
-    (by_path, faults, unnamed)
 }
 
 /// Tallies of the directories, with many siblings told as one.

@@ -1,6 +1,10 @@
 //! Small timelines for tests; times in milliseconds from the start of the recording.
 
+use super::{Opens, PathTables, Roles, Tables};
 use crate::events::*;
+use crate::gpu::GpuActivity;
+use crate::host::BlockDevice;
+use crate::report::{Competitor, DeviceReport, HistogramSummary, HotImage, ThreadReport};
 use crate::timeline::{Timeline, TimelineBuilder};
 use crate::units::{DevId, MonoNs, Nanos, Pid, Tid};
 
@@ -110,4 +114,40 @@ pub(super) fn sample(tid: u32, ms: u64, syscall: i16, image: u32) -> Event {
         image: ImageId(image),
         file: None,
     })
+}
+
+/// Tables of a whole timeline.
+pub(super) fn filled(tl: &Timeline, roles: &Roles<'_>) -> Tables {
+    let mut tables = Tables::new(Opens::of(tl));
+    tables.add(tl, roles);
+    tables
+}
+
+pub(super) fn threads(tl: &Timeline, roles: &Roles<'_>) -> Vec<ThreadReport> {
+    filled(tl, roles).threads(tl)
+}
+
+pub(super) fn paths(tl: &Timeline) -> PathTables {
+    filled(tl, &|_| "").paths(tl)
+}
+
+pub(super) fn histograms(
+    tl: &Timeline,
+    roles: &Roles<'_>,
+    disks: &[BlockDevice],
+    gpus: &[GpuActivity],
+) -> Vec<HistogramSummary> {
+    filled(tl, roles).histograms(disks, &gpus.iter().collect::<Vec<_>>())
+}
+
+pub(super) fn devices(tl: &Timeline, disks: &[BlockDevice]) -> Vec<DeviceReport> {
+    filled(tl, &|_| "").devices(tl, disks)
+}
+
+pub(super) fn competitors(tl: &Timeline) -> Vec<Competitor> {
+    filled(tl, &|_| "").competitors(tl)
+}
+
+pub(super) fn hot_images(tl: &Timeline, roles: &Roles<'_>) -> Vec<HotImage> {
+    filled(tl, roles).hot_images(tl)
 }

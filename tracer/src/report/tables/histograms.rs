@@ -1,94 +1,84 @@
 //! Latencies and durations as histograms.
 
-use super::devices::device_name;
 use super::distribution::Distribution;
-use super::waits::{BlockActivity, WaitKind, is_yield, wait_kind};
-use super::{Roles, devices::operation_name};
-use crate::events::{BlockOp, GpuWindow, SleepState};
+use super::waits::{WaitKind, is_yield};
+use crate::events::{GpuWindow, SleepState};
 use crate::gpu::{Activity, BusyInterval, GpuActivity};
-use crate::host::BlockDevice;
 use crate::report::HistogramSummary;
-use crate::timeline::{Interval, Timeline};
-use crate::units::{DevId, MonoNs, Nanos};
+use crate::timeline::{Interval, ThreadIx};
+use crate::units::{MonoNs, Nanos};
 use std::collections::BTreeMap;
 
-/// All histograms of the report, in a fixed order; none without values.
-pub fn histograms(
-    timeline: &Timeline,
-    roles: &Roles<'_>,
-    disks: &[BlockDevice],
-    gpus: &[GpuActivity],
-) -> Vec<HistogramSummary> {
-    let mut out = Vec::new();
-    block_requests(timeline, disks, &mut out);
-    by_role(timeline, roles, &mut out);
-    file_opens(timeline, &mut out);
-    for gpu in gpus {
-        stretches(gpu, &mut out);
-    }
-    out
-}
-
-/// Time of block requests: in all, in the queue, in the device.
-fn block_requests(timeline: &Timeline, disks: &[BlockDevice], out: &mut Vec<HistogramSummary>) {
-    let mut by_kind: BTreeMap<(DevId, BlockOp), [Distribution; 3]> = BTreeMap::new();
-    for b in &timeline.blocks {
-        let [all, queue, device] =
-            by_kind.entry((b.dev, b.op)).or_insert_with(|| std::array::from_fn(|_| Distribution::new()));
-        all.add(b.total());
-        device.add(b.device());
-        // Where the start is not known, there is no queue time to tell.
-        if b.start.is_some() {
-            queue.add(b.queue());
-        }
-    }
-    for (n, name) in ["block_io_latency", "block_io_queue", "block_io_device"].into_iter().enumerate() {
-        for ((dev, op), times) in &by_kind {
-            let labels = [("device", &*device_name(disks, *dev)), ("operation", operation_name(*op))];
-            out.extend(times[n].summary(name, &labels));
-        }
-    }
-}
-
 /// Times of threads of one role.
+#[derive(Debug, Default)]
 struct OfRole {
     blocked_read: Distribution,
     run_queue: Distribution,
     on_cpu: Distribution,
 }
 
-fn by_role(timeline: &Timeline, roles: &Roles<'_>, out: &mut Vec<HistogramSummary>) {
-    let blocks = BlockActivity::new(timeline);
-    let mut by_role: BTreeMap<&str, OfRole> = BTreeMap::new();
-    for (ix, line) in timeline.lines() {
-        let role = by_role.entry(roles(ix)).or_insert_with(|| OfRole {
-            blocked_read: Distribution::new(),
-            run_queue: Distribution::new(),
-            on_cpu: Distribution::new(),
+/// Times of threads by their role.
+#[derive(Debug, Default)]
+pub(super) struct OfRoles {
+    roles: BTreeMap<&'static str, OfRole>,
+    /// By line: its role, and when it left the CPU the last time that was added.
+    lines: Vec<(&'static str, Option<MonoNs>)>,
+}
+
+/// One line's intervals on their way in, the latest first.
+pub(super) struct OfLine<'a> {
+    role: &'a mut OfRole,
+    next_off: Option<&'a mut Option<MonoNs>>,
+}
+
+impl OfRoles {
+    /// To add intervals of a line.
+    pub(super) fn line<'a>(&'a mut self, ix: ThreadIx, role: &'static str) -> OfLine<'a> {
+        let n = ix.0 as usize;
+        if self.lines.len() <= n {
+            self.lines.resize(n + 1, ("", None));
+        }
+        let next_off = self.lines.get_mut(n).map(|line| {
+            line.0 = role;
+            &mut line.1
         });
-        let mut ran_since: Option<MonoNs> = None;
-        for i in &line.intervals {
-            if let Some(since) = ran_since {
-                role.on_cpu.add(i.off.since(since));
-            }
-            // After a wait that had not ended, nothing ran.
-            ran_since = (!i.pending).then_some(i.on);
-            if was_runnable(i) {
-                role.run_queue.add(i.run_queue());
-            }
-            if matches!(wait_kind(timeline, &blocks, i), WaitKind::Read | WaitKind::PageFault) {
-                role.blocked_read.add(i.blocked());
-            }
+        OfLine { role: self.roles.entry(role).or_default(), next_off }
+    }
+
+    /// Role of a line.
+    pub(super) fn of(&self, ix: ThreadIx) -> &'static str {
+        self.lines.get(ix.0 as usize).map_or("", |(role, _)| role)
+    }
+
+    /// Appends the histograms.
+    pub(super) fn histograms(&self, out: &mut Vec<HistogramSummary>) {
+        for (role, times) in &self.roles {
+            out.extend(times.blocked_read.summary("blocked_read", &[("role", role)]));
+        }
+        for (role, times) in &self.roles {
+            out.extend(times.run_queue.summary("run_queue", &[("role", role)]));
+        }
+        for (role, times) in &self.roles {
+            out.extend(times.on_cpu.summary("on_cpu_burst", &[("role", role)]));
         }
     }
-    for (role, times) in &by_role {
-        out.extend(times.blocked_read.summary("blocked_read", &[("role", role)]));
-    }
-    for (role, times) in &by_role {
-        out.extend(times.run_queue.summary("run_queue", &[("role", role)]));
-    }
-    for (role, times) in &by_role {
-        out.extend(times.on_cpu.summary("on_cpu_burst", &[("role", role)]));
+}
+
+impl OfLine<'_> {
+    /// Adds an interval that lies before those added so far.
+    #[inline]
+    pub(super) fn add(&mut self, i: &Interval, kind: WaitKind) {
+        // After a wait that had not ended, nothing ran.
+        let next = self.next_off.as_mut().and_then(|next| next.replace(i.off));
+        if let Some(off) = next.filter(|_| !i.pending) {
+            self.role.on_cpu.add(off.since(i.on));
+        }
+        if was_runnable(i) {
+            self.role.run_queue.add(i.run_queue());
+        }
+        if matches!(kind, WaitKind::Read | WaitKind::PageFault) {
+            self.role.blocked_read.add(i.blocked());
+        }
     }
 }
 
@@ -98,17 +88,9 @@ fn was_runnable(i: &Interval) -> bool {
     !i.pending && !began_unseen && !is_yield(i)
 }
 
-fn file_opens(timeline: &Timeline, out: &mut Vec<HistogramSummary>) {
-    let mut opens = Distribution::new();
-    for outcome in timeline.opens.iter().filter_map(|o| o.outcome) {
-        opens.add(outcome.latency);
-    }
-    out.extend(opens.summary("file_open", &[]));
-}
-
 /// Lengths of the busy and idle stretches of a GPU. From utilization windows they are known in steps of a window: a window
 /// without any utilization is idle, any other busy.
-fn stretches(gpu: &GpuActivity, out: &mut Vec<HistogramSummary>) {
+pub(super) fn stretches(gpu: &GpuActivity, out: &mut Vec<HistogramSummary>) {
     let (mut busy, mut idle) = (Distribution::new(), Distribution::new());
     let evidence = match &gpu.activity {
         Activity::Intervals(intervals) => {

@@ -1,47 +1,58 @@
 //! Where running threads spent their CPU time, from samples.
 
-use super::Roles;
 use crate::events::syscalls;
 use crate::events::{ImageId, Syscall};
 use crate::report::HotImage;
-use crate::timeline::Timeline;
-use std::collections::{BTreeMap, HashMap};
+use crate::timeline::{Moment, Timeline};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 
 /// Rows per role.
 const MOST: usize = 20;
 /// Code whose image is not known (just-in-time compiled, or unmapped since).
 const UNKNOWN: &str = "unknown code";
 
-/// Samples by role and by image (the file's name) or, inside the kernel, by system call; largest share of its role first.
-pub fn hot_images(timeline: &Timeline, roles: &Roles<'_>) -> Vec<HotImage> {
-    let mut by_role: BTreeMap<&str, HashMap<(Syscall, ImageId), u64>> = BTreeMap::new();
-    for (ix, line) in timeline.lines().filter(|(_, l)| !l.samples.is_empty()) {
-        let counts = by_role.entry(roles(ix)).or_default();
-        for s in &line.samples {
+/// Samples by role and by image or, inside the kernel, by system call.
+#[derive(Debug, Default)]
+pub(super) struct Samples {
+    by_role: BTreeMap<&'static str, FxHashMap<(Syscall, ImageId), u64>>,
+}
+
+impl Samples {
+    pub(super) fn add(&mut self, role: &'static str, samples: &[Moment]) {
+        if samples.is_empty() {
+            return;
+        }
+        let counts = self.by_role.entry(role).or_default();
+        for s in samples {
             // In the kernel it does not matter from which image the call was made.
             let key = if s.syscall.is_none() { (Syscall::NONE, s.image) } else { (s.syscall, ImageId(0)) };
             *counts.entry(key).or_default() += 1;
         }
     }
-    let mut rows = Vec::new();
-    for (role, counts) in by_role {
-        let total: u64 = counts.values().sum();
-        // Several versions of an image, or several unknown ones, can share a name.
-        let mut by_name: BTreeMap<String, u64> = BTreeMap::new();
-        for ((syscall, image), n) in counts {
-            *by_name.entry(name(timeline, syscall, image)).or_default() += n;
+
+    /// By the image's file name; largest share of its role first.
+    pub(super) fn rows(&self, tl: &Timeline) -> Vec<HotImage> {
+        let mut rows = Vec::new();
+        for (role, counts) in &self.by_role {
+            let total: u64 = counts.values().sum();
+            // Several versions of an image, or several unknown ones, can share a name.
+            let mut by_name: BTreeMap<String, u64> = BTreeMap::new();
+            for ((syscall, image), n) in counts {
+                *by_name.entry(name(tl, *syscall, *image)).or_default() += n;
+            }
+            let mut by_name: Vec<(String, u64)> = by_name.into_iter().collect();
+            by_name.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+            by_name.truncate(MOST);
+            rows.extend(by_name.into_iter().map(|(image, samples)| HotImage {
+                role: (*role).to_owned(),
+                image,
+                share: samples as f64 / total.max(1) as f64,
+                samples,
+            }));
         }
-        let mut by_name: Vec<(String, u64)> = by_name.into_iter().collect();
-        by_name.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-        by_name.truncate(MOST);
-        rows.extend(by_name.into_iter().map(|(image, samples)| HotImage {
-            role: role.to_owned(),
-            image,
-            share: samples as f64 / total.max(1) as f64,
-            samples,
-        }));
+        rows
     }
-    rows
 }
 
 fn name(timeline: &Timeline, syscall: Syscall, image: ImageId) -> String {

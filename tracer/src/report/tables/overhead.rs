@@ -5,9 +5,8 @@ use crate::report::Overhead;
 use crate::timeline::Timeline;
 
 /// The costs that the recording's trailer tells (`None` for a recording that was not closed), the size of the file in
-/// bytes, and what the timeline holds and misses.
-pub fn overhead(timeline: &Timeline, cost: Option<&Cost>, recording_bytes: u64) -> Overhead {
-    let intervals: u64 = timeline.threads.iter().map(|t| t.intervals.len() as u64).sum();
+/// bytes, the number of its intervals, and what the timeline misses.
+pub fn overhead(timeline: &Timeline, intervals: u64, cost: Option<&Cost>, recording_bytes: u64) -> Overhead {
     let program = |p: &crate::recording::ProgramCost| (p.name.clone(), p.time_ns as f64 / p.runs as f64);
     Overhead {
         recorder_cpu_s: cost.map(|c| c.recorder_cpu_s),
@@ -51,12 +50,12 @@ mod tests {
             programs: vec![program("sched_switch", 10, 3_000), program("exit", 0, 0)],
             ..Cost::default()
         };
-        let o = overhead(&timeline, Some(&cost), 30);
+        let o = overhead(&timeline, 2, Some(&cost), 30);
         assert_eq!((o.intervals, o.bytes_per_interval, o.recorder_cpu_s), (2, 15.0, Some(0.5)));
         assert_eq!(o.lost, [("cpu_sample".to_owned(), 7)].into());
         assert_eq!(o.program_ns, [("sched_switch".to_owned(), 300.0)].into());
         assert_eq!(o.recorder_peak_rss, Some(1 << 20));
-        let unknown = overhead(&super::super::fixtures::timeline([]), None, 0);
+        let unknown = overhead(&super::super::fixtures::timeline([]), 0, None, 0);
         assert_eq!(unknown.bytes_per_interval, 0.0);
         assert_eq!((unknown.recorder_cpu_s, unknown.recorder_peak_rss), (None, None));
     }

@@ -2,7 +2,6 @@
 //! `cargo test --release -p gpustall tables::speed -- --ignored --nocapture`
 
 use super::fixtures::*;
-use super::*;
 use crate::events::{Event, SleepState};
 use crate::timeline::{Interval, Timeline};
 use crate::units::Nanos;
@@ -50,19 +49,20 @@ fn tables_of_ten_million_intervals() {
     let timeline = timed("making", || large(threads_n, each));
     let role = |ix: crate::timeline::ThreadIx| if ix.0.is_multiple_of(4) { "feeder" } else { "worker" };
     let whole = Instant::now();
-    let rows = timed("threads", || threads(&timeline, &role));
-    let tables = timed("paths", || paths(&timeline));
-    let all = timed("histograms", || histograms(&timeline, &role, &[], &[]));
-    let others = timed("competitors", || competitors(&timeline));
-    timed("devices", || devices(&timeline, &[]));
-    timed("images", || hot_images(&timeline, &role));
-    let cost = timed("overhead", || overhead(&timeline, None, 110_000_000));
-    println!("{:>12}: {:>7.1} ms for {} intervals", "all", whole.elapsed().as_secs_f64() * 1e3, cost.intervals);
-    assert_eq!(cost.intervals, u64::from(threads_n) * each as u64);
+    let tables = timed("filling", || filled(&timeline, &role));
+    let rows = timed("threads", || tables.threads(&timeline));
+    let paths = timed("paths", || tables.paths(&timeline));
+    let all = timed("histograms", || tables.histograms(&[], &[]));
+    let others = timed("competitors", || tables.competitors(&timeline));
+    timed("devices", || tables.devices(&timeline, &[]));
+    timed("images", || tables.hot_images(&timeline));
+    let count = tables.intervals();
+    println!("{:>12}: {:>7.1} ms for {count} intervals", "all", whole.elapsed().as_secs_f64() * 1e3);
+    assert_eq!(count, u64::from(threads_n) * each as u64);
     assert_eq!(rows.len(), threads_n as usize);
-    let waits: u64 = tables.files.iter().map(|f| f.waits).sum();
+    let waits: u64 = paths.files.iter().map(|f| f.waits).sum();
     assert_eq!(waits, u64::from(threads_n) * each.div_ceil(3) as u64);
     let queued: u64 = all.iter().filter(|h| h.name == "run_queue").map(|h| h.count).sum();
-    assert_eq!(queued, cost.intervals);
+    assert_eq!(queued, count);
     assert_eq!(others[0].tid, 99);
 }

@@ -1,100 +1,78 @@
 //! Threads: how long each ran, waited for a CPU, and was blocked, and in which call.
 
-use super::Roles;
-use super::waits::{BlockActivity, is_yield, wait_kind};
+use super::histograms::OfRoles;
+use super::waits::{WaitKind, is_yield};
 use crate::events::Syscall;
 use crate::events::syscalls;
 use crate::report::{ThreadReport, TopWait};
-use crate::timeline::{ThreadLine, Timeline};
+use crate::timeline::{Interval, ThreadIx, ThreadLine, Timeline};
 use crate::units::Nanos;
+
+/// Sums over the intervals of one thread.
+#[derive(Debug, Default)]
+pub(super) struct Sums {
+    run_queue: Nanos,
+    longest: Nanos,
+    disk: Nanos,
+    blocked: Nanos,
+    /// Blocked time by system call; a thread blocks in few.
+    by_call: Vec<(Syscall, Nanos)>,
+}
+
+impl Sums {
+    #[inline]
+    pub(super) fn add(&mut self, i: &Interval, kind: WaitKind) {
+        if !is_yield(i) {
+            self.run_queue += i.run_queue();
+            self.longest = self.longest.max(i.run_queue());
+        }
+        let waited = i.blocked();
+        if waited == Nanos::ZERO {
+            return;
+        }
+        self.blocked += waited;
+        // All numbers below zero mean the same.
+        let call = Syscall(i.syscall.0.max(-1));
+        match self.by_call.iter_mut().find(|(c, _)| *c == call) {
+            Some((_, n)) => *n += waited,
+            None => self.by_call.push((call, waited)),
+        }
+        if kind.is_storage() {
+            self.disk += waited;
+        }
+    }
+
+    fn longest_call(&self) -> Option<(Syscall, Nanos)> {
+        self.by_call.iter().max_by_key(|(call, n)| (*n, std::cmp::Reverse(*call))).copied()
+    }
+}
 
 /// One row per thread, most time spent running, waiting for a CPU or on storage first. Running, run queue and blocked time
 /// sum to the life of the thread; time in `sched_yield` loops counts as running, since such a thread spins.
-pub fn threads(timeline: &Timeline, roles: &Roles<'_>) -> Vec<ThreadReport> {
-    let blocks = BlockActivity::new(timeline);
-    let mut by_call = ByCall::default();
-    let mut rows: Vec<ThreadReport> = timeline
-        .lines()
-        .map(|(ix, line)| ThreadReport { role: roles(ix).to_owned(), ..row(timeline, &blocks, line, &mut by_call) })
-        .collect();
+pub(super) fn rows(tl: &Timeline, sums: &[Sums], roles: &OfRoles) -> Vec<ThreadReport> {
+    let none = Sums::default();
+    let of = |ix: ThreadIx| sums.get(ix.0 as usize).unwrap_or(&none);
+    let mut rows: Vec<ThreadReport> = tl.lines().map(|(ix, line)| row(line, of(ix), roles.of(ix))).collect();
     let busy = |t: &ThreadReport| t.running_s + t.runqueue_s + t.disk_s;
     rows.sort_by(|a, b| busy(b).total_cmp(&busy(a)).then(a.tid.cmp(&b.tid)));
     rows
 }
 
-fn row(timeline: &Timeline, blocks: &BlockActivity<'_>, line: &ThreadLine, by_call: &mut ByCall) -> ThreadReport {
-    let (mut run_queue, mut longest, mut disk, mut blocked) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
-    by_call.clear();
-    for i in &line.intervals {
-        if !is_yield(i) {
-            run_queue += i.run_queue();
-            longest = longest.max(i.run_queue());
-        }
-        let waited = i.blocked();
-        if waited == Nanos::ZERO {
-            continue;
-        }
-        blocked += waited;
-        by_call.add(i.syscall, waited);
-        if wait_kind(timeline, blocks, i).is_storage() {
-            disk += waited;
-        }
-    }
+fn row(line: &ThreadLine, s: &Sums, role: &str) -> ThreadReport {
     ThreadReport {
         tid: line.tid.0,
         pid: line.pid.0,
         comm: line.comm.clone(),
-        role: String::new(),
+        role: role.to_owned(),
         alive_s: line.alive().secs(),
-        running_s: (line.alive() - run_queue - blocked).secs(),
-        runqueue_s: run_queue.secs(),
-        disk_s: disk.secs(),
-        blocked_s: blocked.secs(),
-        max_runqueue_ms: longest.millis(),
-        top_wait: by_call
-            .longest()
+        running_s: (line.alive() - s.run_queue - s.blocked).secs(),
+        runqueue_s: s.run_queue.secs(),
+        disk_s: s.disk.secs(),
+        blocked_s: s.blocked.secs(),
+        max_runqueue_ms: s.longest.millis(),
+        top_wait: s
+            .longest_call()
             .map(|(call, waited)| TopWait { syscall: syscalls::wait_name(call), seconds: waited.secs() }),
-    }
-}
-
-/// Blocked time by system call, in a table that is used again for each thread: indexed by number, since a hash lookup per
-/// interval would cost more than all else here.
-#[derive(Default)]
-struct ByCall {
-    /// Index 0 is "no system call".
-    time: Vec<Nanos>,
-    used: Vec<u16>,
-}
-
-impl ByCall {
-    fn clear(&mut self) {
-        for ix in self.used.drain(..) {
-            if let Some(t) = self.time.get_mut(usize::from(ix)) {
-                *t = Nanos::ZERO;
-            }
-        }
-    }
-
-    fn add(&mut self, call: Syscall, waited: Nanos) {
-        // All numbers below zero mean the same.
-        let ix = (i32::from(call.0.max(-1)) + 1) as u16;
-        if self.time.len() <= usize::from(ix) {
-            self.time.resize(usize::from(ix) + 1, Nanos::ZERO);
-        }
-        if let Some(t) = self.time.get_mut(usize::from(ix)) {
-            if *t == Nanos::ZERO {
-                self.used.push(ix);
-            }
-            *t += waited;
-        }
-    }
-
-    fn longest(&self) -> Option<(Syscall, Nanos)> {
-        let time = |ix: u16| self.time.get(usize::from(ix)).copied().unwrap_or_default();
-        self.used
-            .iter()
-            .max_by_key(|ix| (time(**ix), std::cmp::Reverse(**ix)))
-            .map(|ix| (Syscall((i32::from(*ix) - 1) as i16), time(*ix)))
     }
 }
 
