@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
-"""Clients of an inference server, outside the job: requests with exponential gaps, each over a connection of its own."""
+"""Clients of an inference server, outside the job: requests with exponential gaps, each over a connection of its own.
+
+A request begins with the time at which it was sent: eight bytes, nanoseconds of CLOCK_MONOTONIC.
+"""
 
 import argparse
 import os
 import random
 import socket
+import struct
 import sys
 import threading
 import time
@@ -27,9 +31,10 @@ def main():
     source = random.Random(11)
     while True:
         time.sleep(source.expovariate(1e3 / args.mean_ms))
+        sent = struct.pack("<Q", time.monotonic_ns())
         try:
             with socket.create_connection(address) as connection:
-                connection.sendall(b"a prompt of a person, or so" * 8)
+                connection.sendall(sent + b"a prompt of a person, or so" * 8)
                 connection.shutdown(socket.SHUT_WR)
                 while connection.recv(4096):
                     pass

@@ -7,6 +7,7 @@ With --wait epoll it waits as an event loop does; with --wait accept it blocks i
 import os
 import select
 import socket
+import struct
 import time
 
 import job
@@ -35,7 +36,7 @@ def serve(args, listener, gpu, account):
             poll.poll()
         connection, _ = listener.accept()
         request = receive(connection)
-        account.did("idle")
+        account.was_idle(*struct.unpack_from("<Q", request))
         loader.compute(gpu, args.compute_ms, account)
         connection.sendall(request)
         connection.close()

@@ -61,6 +61,19 @@ class Account:
         self.entries.append((what, item, self.last, now))
         self.last = now
 
+    def was_idle(self, until):
+        """There was nothing to do until then, by the clock of the one who brought the work.
+
+        Until then this thread slept. The kernel's run-queue clock says otherwise at times: since Linux 6.12 a sleeper may stay
+        on its queue for a while, and its clock starts when it is moved to another one.
+        """
+        now = self.clocks.stamp()
+        start, middle = self.last, min(max(until, self.last[0]), now[0])
+        self.entries.append(("idle", None, start, (middle, start[1], start[2])))
+        delay = min(now[2] - start[2], now[0] - middle)
+        self.entries.append(("idle", None, (middle, start[1], start[2]), (now[0], now[1], start[2] + delay)))
+        self.last = now
+
     def write(self):
         for entry in self.entries:
             self.log.entry(*entry)

@@ -67,7 +67,7 @@ macro_rules! job {
 
 /// The command line of a workload. It goes before others that use the machine: these scenarios are not about CPUs.
 fn job(script: &str, args: &str) -> Result<Vec<String>> {
-    let first = ["nice", "--adjustment=-10"].map(str::to_owned);
+    let first = ["nice", "--adjustment=-20"].map(str::to_owned);
     Ok(first.into_iter().chain(among_equals(script, args)?).collect())
 }
 
