@@ -2,7 +2,7 @@
 
 use super::evidence::{Activity, GpuActivity, GpuSource};
 use crate::events::{GpuDevice, GpuWindow};
-use crate::units::{GpuIndex, MonoNs};
+use crate::units::{GpuIndex, MonoNs, Nanos};
 use std::collections::BTreeMap;
 
 /// The windows of a recording, in whatever order, as one activity per GPU: sorted, overlaps given to the earlier window,
@@ -47,6 +47,22 @@ pub fn end_work(windows: &mut Vec<GpuWindow>, t: MonoNs) {
     w.utilization = (busy / cut.since(w.start).0 as f64 * 100.0).min(100.0) as f32;
     w.end = cut;
     windows.insert(n + 1, rest);
+}
+
+/// The same for the window in which the GPU's work began.
+pub fn begin_work(windows: &mut Vec<GpuWindow>, t: MonoNs) {
+    let Some(n) = windows.iter().position(|w| w.start < t && t < w.end) else { return };
+    let Some(w) = windows.get_mut(n) else { return };
+    let length = w.end.since(w.start).0 as f64;
+    let busy = f64::from(w.utilization.clamp(0.0, 100.0)) / 100.0 * length;
+    let cut = t.min(w.end - Nanos(busy as u64));
+    if cut <= w.start {
+        return;
+    }
+    let before = GpuWindow { end: cut, utilization: 0.0, ..*w };
+    w.utilization = (busy / w.end.since(cut).0.max(1) as f64 * 100.0).min(100.0) as f32;
+    w.start = cut;
+    windows.insert(n, before);
 }
 
 #[cfg(test)]
@@ -104,5 +120,7 @@ mod tests {
         assert_eq!(windows, before);
         end_work(&mut windows, MonoNs(20));
         assert_eq!(said(&windows)[..2], [(0, 50, 100.0), (50, 100, 0.0)], "as much as it did takes its time");
+        begin_work(&mut windows, MonoNs(130));
+        assert_eq!(said(&windows)[2..5], [(100, 120, 0.0), (120, 140, 100.0), (140, 200, 0.0)]);
     }
 }

@@ -104,7 +104,12 @@ fn trust(
             found.lag, found.give_or_take, found.agreement.0, found.agreement.1
         ));
     }
-    // What comes after the last work of the job is its shut-down.
+    // What comes before the first work of the job and after the last is no idle time of a training.
+    if let (Some(first), Some((entered, _))) = (windows.iter().find(|w| w.utilization > 0.0), in_driver.first())
+        && *entered < first.end
+    {
+        gpu::begin_work(windows, *entered);
+    }
     if let (Some(last), Some((_, left))) = (windows.iter().rposition(|w| w.utilization > 0.0), in_driver.last())
         && known == tl.span.1
         && windows.get(last).is_some_and(|w| w.start < *left)
