@@ -1,7 +1,7 @@
 //! Opens with their paths and results, paths of calls that block, and names of files that threads blocked on.
 
 use anyhow::{Context, Result};
-use gpustall::events::{Event, FileOpen, NamedFile, SleepState};
+use gpustall::events::{Event, FileOpen, NamedFile, SleepState, Syscall};
 use gpustall::probe::OpenMode;
 use gpustall_tests::loopdev::Mounted;
 use gpustall_tests::traced::{Traced, traced};
@@ -92,5 +92,25 @@ fn a_file_that_a_thread_waited_on_is_named_once() -> Result<()> {
     assert_eq!(found[0].path, file.to_string_lossy());
     let waits = t.events.iter().filter(|e| matches!(e, Event::OffCpu(o) if o.file == Some(found[0].file)));
     assert!(waits.count() >= 1);
+    Ok(())
+}
+
+#[test]
+fn a_page_fault_tells_the_mapped_file() -> Result<()> {
+    let disk = Mounted::new(64 << 20)?;
+    let file = disk.cold_file("train/packed.bin", 4 << 20)?;
+    disk.cool()?;
+    let t = traced(WORKLOAD, &["map", &file.to_string_lossy()], |_| {})?;
+    let ino = std::fs::metadata(&file)?.ino();
+    let found: Vec<_> = named(&t).into_iter().filter(|n| n.file.ino == ino).collect();
+    assert_eq!(found.len(), 1, "{:#?}", named(&t));
+    assert_eq!(found[0].path, file.to_string_lossy());
+    let faults = t.events.iter().filter(|e| {
+        matches!(e, Event::OffCpu(o) if o.tid.0 as u64 == t.fact("tid").unwrap_or(0)
+            && o.syscall == Syscall::NONE && o.iowait && o.file == Some(found[0].file))
+    });
+    // A few looks find their page read ahead, or still warm.
+    let (faults, looks) = (faults.count(), t.fact("looks")? as usize);
+    assert!(faults >= looks / 2 && faults <= looks, "{faults} of {looks}");
     Ok(())
 }

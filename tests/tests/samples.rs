@@ -59,3 +59,22 @@ fn no_samples_when_they_are_off() -> Result<()> {
     assert_eq!(samples(&t).len(), 0);
     Ok(())
 }
+
+#[test]
+fn a_thread_inside_page_faults_shows_that() -> Result<()> {
+    let t = traced(WORKLOAD, &["fault", "600"], |_| {})?;
+    let tid = t.fact("tid")? as u32;
+    let all = samples(&t);
+    let mine: Vec<_> = all.iter().filter(|s| s.tid.0 == tid).collect();
+    assert!(rate_is_right(mine.len(), t.fact("cpu_ns")?), "{} samples", mine.len());
+    // The rest is in madvise, which gives the pages back, and in the loop itself, on its way into and out of faults.
+    let inside = mine.iter().filter(|s| s.syscall == Syscall::FAULT).count();
+    let given_back = mine.iter().filter(|s| s.syscall == Syscall(libc::SYS_madvise as i16)).count();
+    assert!(inside > mine.len() / 2, "{inside} of {} in page faults", mine.len());
+    let own = mine.iter().filter(|s| s.syscall == Syscall::NONE).count();
+    // One or two may fall into the calls around: starting, printing.
+    let known = inside + given_back + own;
+    assert!(known + 2 >= mine.len(), "{inside} in faults, {given_back} in madvise, {own} outside of {}", mine.len());
+    assert!(own < mine.len() / 4, "{own} of {} outside the kernel", mine.len());
+    Ok(())
+}

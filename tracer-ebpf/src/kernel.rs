@@ -288,6 +288,16 @@ pub fn file_id(file: *const u8) -> FileId {
 #[inline(always)]
 pub unsafe fn update_file_id(file: *const u8, id: *mut FileId, known: *mut u64) {
     let inode = probe::<u64>(file, offset!(file_inode)) as *const u8;
+    // SAFETY: the caller's promise.
+    unsafe { update_inode_id(inode, id, known) }
+}
+
+/// The same by the file's inode.
+///
+/// # Safety
+/// As for [`update_file_id`].
+#[inline(always)]
+pub unsafe fn update_inode_id(inode: *const u8, id: *mut FileId, known: *mut u64) {
     let head = Head::of(inode);
     let sb = head.member::<u64>(inode, offset!(inode_sb));
     // SAFETY: the caller's promise.

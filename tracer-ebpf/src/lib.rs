@@ -32,6 +32,8 @@ pub const ABSENT: u32 = u32::MAX;
 
 /// Value of [`OffCpu::syscall`] and [`CpuSample::syscall`] outside any system call: user code, or a page fault.
 pub const NO_SYSCALL: i16 = -1;
+/// In a sample: outside any system call, yet in the kernel, hence in a page fault.
+pub const PAGE_FAULT: i16 = -2;
 
 /// The interval began before the tracer was attached; its start is the time of the attach.
 pub const FLAG_SEEDED: u16 = 1 << 0;
@@ -154,6 +156,8 @@ pub struct State {
     pub record: OffCpuFile,
     /// Address of the super block that `record.file.dev` and `record.file.magic` were read from; 0 if from none.
     pub sb: u64,
+    /// 1 if `record.file` is the file that the thread has just faulted a page of; it may be about to wait for it.
+    pub fault: u64,
 }
 
 /// Slots of the array of states, a power of two: the state of a thread is in the slot of its id modulo this number, or else
@@ -172,7 +176,7 @@ pub struct CpuSample {
     pub pid: u32,
     /// CPU it ran on.
     pub cpu: u16,
-    /// System call it was in, or [`NO_SYSCALL`] for user code.
+    /// System call it was in, [`NO_SYSCALL`] for user code, or [`PAGE_FAULT`].
     pub syscall: i16,
     /// Time of the sample.
     pub time_ns: u64,
@@ -414,6 +418,10 @@ pub struct KernelOffsets {
     pub inode_sb: u32,
     pub sb_dev: u32,
     pub sb_magic: u32,
+    /// `folio.mapping`, before 5.16 `page.mapping`; may be [`ABSENT`].
+    pub folio_mapping: u32,
+    /// `address_space.host`.
+    pub mapping_host: u32,
     pub dentry_parent: u32,
     /// `dentry.d_name.name`.
     pub dentry_name: u32,

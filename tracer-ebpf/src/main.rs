@@ -5,6 +5,7 @@
 #![feature(asm_experimental_arch, core_intrinsics)]
 
 mod block;
+mod faults;
 mod files;
 mod kernel;
 mod maps;

@@ -107,10 +107,17 @@ fn leave<A: Access>(task: *const u8, tid: u32, next_tid: u32, preempted: bool, s
                 kind = Kind::OffCpuFile;
                 update_file_id(open, &raw mut (*slot).record.file, &raw mut (*slot).sb);
                 files::name_once(open, &(*slot).record.file, pid, call.arg0 as u32);
+            } else if call.nr == NO_SYSCALL {
+                if (*slot).fault != 0 {
+                    kind = Kind::OffCpuFile;
+                }
             } else {
                 // In state S, too: FUSE waits for its server that way.
                 files::blocked_path(tid, pid, now, i32::from(call.nr));
             }
+        }
+        if flags & FLAG_PREEMPTED == 0 {
+            (*slot).fault = 0;
         }
         (*off).kind = kind as u32;
         (*off).pid = pid;

@@ -90,7 +90,7 @@ fn claim(tid: u32) -> bool {
 #[inline(always)]
 fn fresh(tid: u32) -> State {
     let off = OffCpu { tid, syscall: NO_SYSCALL, waker_syscall: NO_SYSCALL, ..OffCpu::default() };
-    State { record: OffCpuFile { off, ..OffCpuFile::default() }, sb: 0 }
+    State { record: OffCpuFile { off, ..OffCpuFile::default() }, sb: 0, fault: 0 }
 }
 
 /// Moves a thread that runs, and so is in no interval, to its home if that is free by now.

@@ -31,6 +31,7 @@ fn work(args: &[&str]) -> Result<Value> {
         ["write-fsync", path, bytes] => write_fsync(path, bytes.parse()?),
         ["open", flags, paths @ ..] => Ok(open(flags.parse()?, paths)),
         ["cold-read", path] => cold_read(path),
+        ["map", path] => map(path),
         ["stat", path] => {
             // The error counts as an answer too.
             let found = fs::symlink_metadata(path).is_ok();
@@ -40,6 +41,7 @@ fn work(args: &[&str]) -> Result<Value> {
             // About 0.1 ms between two looks at the clock, which is a system call.
             (0..100_000).fold(1, |x: u64, i| std::hint::black_box(x.wrapping_mul(31).wrapping_add(i)))
         })),
+        ["fault", ms] => fault(Duration::from_millis(ms.parse()?)),
         ["zero", ms] => {
             // A large enough piece keeps the thread inside the call nearly all of the time.
             let zero = File::open("/dev/zero")?;
@@ -108,6 +110,47 @@ fn cold_read(path: &str) -> Result<Value> {
     }
     std::mem::forget(file);
     Ok(json!({ "tid": tid(), "bytes": bytes, "fd": fd }))
+}
+
+/// Maps a whole file and looks at one byte of every 64 KiB. The descriptor is closed before.
+fn map(path: &str) -> Result<Value> {
+    const STEP: usize = 64 << 10;
+    let file = File::open(path)?;
+    let length = usize::try_from(file.metadata()?.len())?;
+    // SAFETY: a new mapping of a whole file that nobody cuts; it is kept until the end.
+    let bytes = unsafe {
+        let at = libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd(), 0);
+        if at == libc::MAP_FAILED {
+            bail!("mmap {path}: {}", io::Error::last_os_error());
+        }
+        libc::madvise(at, length, libc::MADV_RANDOM);
+        std::slice::from_raw_parts(at.cast::<u8>(), length)
+    };
+    drop(file);
+    let sum: u64 = bytes.iter().step_by(STEP).map(|b| u64::from(*b)).sum();
+    Ok(json!({ "tid": tid(), "looks": length.div_ceil(STEP), "sum": sum }))
+}
+
+/// Touches fresh pages over and over.
+fn fault(cpu: Duration) -> Result<Value> {
+    const LENGTH: usize = 16 << 20;
+    // SAFETY: a new private mapping.
+    let at = unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        libc::mmap(std::ptr::null_mut(), LENGTH, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+    };
+    if at == libc::MAP_FAILED {
+        bail!("mmap: {}", io::Error::last_os_error());
+    }
+    // SAFETY: inside the mapping, which nobody else uses; pages that were given back are zero when they are touched again.
+    Ok(busy(cpu, || unsafe {
+        libc::madvise(at, LENGTH, libc::MADV_NOHUGEPAGE);
+        for page in (0..LENGTH).step_by(4096) {
+            at.cast::<u8>().add(page).write_volatile(1);
+        }
+        libc::madvise(at, LENGTH, libc::MADV_DONTNEED);
+        1
+    }))
 }
 
 /// Works until the *thread* has run for so long, however busy the machine is.

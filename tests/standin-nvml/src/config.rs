@@ -30,6 +30,8 @@ pub(crate) struct Config {
     pub frozen: bool,
     pub unsupported: BTreeSet<String>,
     pub delay: Duration,
+    /// Samples and rates tell of a time so much earlier than they say.
+    pub lag: Duration,
     pub init_error: u32,
 }
 
@@ -67,6 +69,7 @@ impl Config {
             frozen: flag("FROZEN"),
             unsupported: list(get("UNSUPPORTED")).collect(),
             delay: Duration::from_millis(get("DELAY_MS").and_then(|v| v.parse().ok()).unwrap_or(0).min(1_000)),
+            lag: Duration::from_millis(get("LAG_MS").and_then(|v| v.parse().ok()).unwrap_or(0).min(1_000)),
             init_error: get("INIT_ERROR").and_then(|v| v.parse().ok()).unwrap_or(0),
         }
     }

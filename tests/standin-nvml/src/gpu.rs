@@ -111,6 +111,7 @@ impl Library {
     }
 
     fn percent(&self, gpu: u32, window_end: u64) -> u32 {
+        let window_end = window_end.saturating_sub(self.config.lag.as_nanos() as u64).max(PERIOD_NS);
         let busy = self.busy.busy(gpu, window_end - PERIOD_NS, window_end);
         u32::try_from((busy * 100 + PERIOD_NS / 2) / PERIOD_NS).unwrap_or(100)
     }

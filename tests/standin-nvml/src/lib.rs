@@ -28,6 +28,7 @@
 //! | `ABSURD` | `1`: every fifth sample is above 100, and one entry has the stamp 0 | 0 |
 //! | `FROZEN` | `1`: the sample buffer never changes after the start | 0 |
 //! | `UNSUPPORTED` | calls that answer "not supported", separated by commas: `samples`, `rates`, `memory`, `power`, `temperature`, `clocks`, `throttle`, `pcie`, `processes`, `uuid`, `pci` | none |
+//! | `LAG_MS` | samples and rates tell of a time so much earlier than their stamps say; up to 1,000 | 0 |
 //! | `DELAY_MS` | each call for a GPU takes so long, as on a busy driver; up to 1,000 | 0 |
 //! | `INIT_ERROR` | `nvmlInit` fails with this `nvmlReturn_t` (9: driver not loaded) | 0 |
 //!

@@ -35,6 +35,8 @@ pub fn cause(tl: &Timeline, around: &Surroundings, line: &ThreadLine, i: &Interv
     }
     match call {
         CallKind::PageFault | CallKind::MemoryMap if i.is_uninterruptible() => fault(around, i),
+        // The server of a user-space file system is waited for like any other process.
+        CallKind::PageFault if i.wake_kind == WakeKind::Thread && around.has_user_space() => Cause::NetworkStorage,
         // Without a thread that is known to hold it up, such a call waits for the file system under its path.
         CallKind::Path | CallKind::AsyncIo => storage(tl, around, line, i),
         _ if i.iowait => storage(tl, around, line, i),
@@ -100,4 +102,92 @@ fn is_storage_wait(tl: &Timeline, i: &Interval) -> bool {
 
 fn is_gpu(tl: &Timeline, f: &FileRef) -> bool {
     f.rdev.major == NVIDIA_MAJOR || tl.path_of(f).is_some_and(|p| p.contains("/nvidia"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::Syscall;
+    use crate::host::Mount;
+    use crate::timeline::TimelineBuilder;
+    use crate::units::{DevId, MonoNs, Pid, Tid};
+
+    const FUSE: DevId = DevId { major: 0, minor: 70 };
+
+    fn interval(call: i16, state: SleepState, iowait: bool, by: WakeKind) -> Interval {
+        Interval {
+            off: MonoNs(0),
+            wake: MonoNs(30_000_000),
+            on: MonoNs(30_000_000),
+            arg0: 3,
+            waker: Tid(9),
+            waker_pid: Pid(9),
+            next: Tid(0),
+            prev: Tid(0),
+            file: crate::timeline::FileIx(0),
+            syscall: Syscall(call),
+            waker_syscall: Syscall(1),
+            wake_kind: by,
+            state,
+            iowait,
+            seeded: false,
+            pending: false,
+        }
+    }
+
+    /// The cause of an interval without a file, on a machine that has a user-space file system mounted.
+    fn said(i: &Interval) -> Cause {
+        let mount = |point: &str, fs: &str, dev| Mount {
+            dev,
+            root: "/".into(),
+            point: point.into(),
+            fs_type: fs.into(),
+            source: "x".into(),
+        };
+        let tl = TimelineBuilder::new(Pid(1), MonoNs(0)).finish(None);
+        let around = Surroundings::new(&tl, &[mount("/mnt", "fuse.sshfs", FUSE)]);
+        let line = ThreadLine {
+            tid: Tid(1),
+            pid: Pid(1),
+            comm: String::new(),
+            born: MonoNs(0),
+            died: MonoNs(1),
+            forked: false,
+            parent: None,
+            intervals: vec![],
+            samples: vec![],
+        };
+        cause(&tl, &around, &line, i, false)
+    }
+
+    #[test]
+    fn a_poll_that_ends_before_its_time_is_up_waited_for_something() {
+        let poll = |ms: i64, by| Interval { arg0: ms as u64, ..interval(7, SleepState::Interruptible, false, by) };
+        assert_eq!(said(&poll(25, WakeKind::Interrupt)), Cause::Sleep);
+        assert_eq!(said(&poll(5000, WakeKind::Interrupt)), Cause::Network);
+        assert_eq!(said(&poll(-1, WakeKind::Interrupt)), Cause::Network);
+        assert_eq!(said(&poll(-1, WakeKind::KernelThread)), Cause::Network);
+        assert_eq!(said(&poll(-1, WakeKind::Thread)), Cause::OtherProcess);
+        let sent = Interval { waker_syscall: Syscall(44), ..poll(-1, WakeKind::Thread) };
+        assert_eq!(said(&sent), Cause::Network);
+        let old = Interval { arg0: 0x7ffd_1234_5678, ..poll(0, WakeKind::Interrupt) };
+        assert_eq!(said(&old), Cause::Sleep, "recordings that hold an address tell no time-out");
+    }
+
+    #[test]
+    fn page_faults_wait_for_a_disk_or_for_the_server_of_a_file_system() {
+        let fault = |state, iowait, by| said(&interval(-1, state, iowait, by));
+        assert_eq!(fault(SleepState::Uninterruptible, true, WakeKind::Interrupt), Cause::Disk);
+        assert_eq!(fault(SleepState::Uninterruptible, true, WakeKind::Thread), Cause::NetworkStorage);
+        assert_eq!(fault(SleepState::Interruptible, false, WakeKind::Thread), Cause::NetworkStorage);
+        assert_eq!(fault(SleepState::Uninterruptible, false, WakeKind::KernelThread), Cause::Memory);
+    }
+
+    #[test]
+    fn a_kernel_lock_is_no_disk() {
+        let clone = interval(56, SleepState::Uninterruptible, false, WakeKind::KernelThread);
+        assert_eq!(said(&clone), Cause::Unknown);
+        let read = interval(0, SleepState::Uninterruptible, false, WakeKind::KernelThread);
+        assert_eq!(said(&read), Cause::Disk);
+    }
 }

@@ -41,6 +41,11 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Whether somebody outside the target ends such waits.
+    pub fn is_ended_outside(self) -> bool {
+        matches!(self, Cause::OtherProcess | Cause::Network | Cause::NetworkStorage)
+    }
+
     /// Its name, as in JSON.
     pub fn name(self) -> &'static str {
         match self {

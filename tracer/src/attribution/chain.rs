@@ -65,9 +65,7 @@ fn path_of(tl: &Timeline, s: &Segment) -> Option<String> {
 /// Appends a link, or joins it to the last one if thread and cause are the same.
 fn join(links: &mut Vec<Link>, link: Link) {
     match links.last_mut() {
-        Some(last)
-            if last.segment.thread == link.segment.thread && last.segment.cause == link.segment.cause =>
-        {
+        Some(last) if last.segment.thread == link.segment.thread && last.segment.cause == link.segment.cause => {
             // The longer of the two says what the link is about.
             if link.segment.length() > last.segment.length() {
                 (last.segment.what, last.path) = (link.segment.what, link.path);

@@ -1,6 +1,9 @@
-//! Which files are checkpoints: a log that the training loop appends to is not one.
+//! Which files are checkpoints (a log that the training loop appends to is not one), and what belongs to writing one.
 
+use super::Cause;
 use super::evidence::Evidence;
+use super::roles::Roles;
+use super::segment::{Segment, What};
 use crate::timeline::{FileIx, Timeline};
 use crate::units::{Nanos, Pid};
 use std::collections::{HashMap, HashSet};
@@ -27,4 +30,97 @@ pub fn find(tl: &Timeline, evidence: &Evidence, pid: Pid) -> HashSet<FileIx> {
     let by_writing =
         written.into_iter().filter(|(file, time)| *time >= HEAVY || is_created(*file)).map(|(file, _)| file);
     by_writing.chain(synced).collect()
+}
+
+/// Pauses between the pieces of one checkpoint: pickling between two writes.
+const PAUSE: Nanos = Nanos::from_millis(100);
+
+/// Gives all that the feeder's process does between the first and the last write of a checkpoint to the checkpoint, and the
+/// calls that put it in its place: a new name, the old file's end.
+pub(super) fn join(tl: &Timeline, roles: &Roles, segments: &mut [Segment]) {
+    let of_feeder = |s: &Segment| s.thread.and_then(|ix| tl.thread(ix)).is_some_and(|t| t.pid == roles.feeder_pid);
+    let mut n = 0;
+    while n < segments.len() {
+        if segments.get(n).is_none_or(|s| s.cause != Cause::Checkpoint) {
+            n += 1;
+            continue;
+        }
+        // From here as far as pieces follow each other closely.
+        let (mut last, mut pause) = (n, Nanos::ZERO);
+        for (k, s) in segments.iter().enumerate().skip(n + 1) {
+            // Work for the GPU in between makes two of them.
+            if !of_feeder(s) || s.cause == Cause::GpuDriver || pause > PAUSE {
+                break;
+            }
+            if s.cause == Cause::Checkpoint || puts_in_place(s) {
+                (last, pause) = (k, Nanos::ZERO);
+            } else {
+                pause += s.length();
+            }
+        }
+        for s in segments.get_mut(n..=last).into_iter().flatten() {
+            s.cause = Cause::Checkpoint;
+        }
+        n = last + 1;
+    }
+}
+
+/// A wait in `close`, `rename`, `truncate` or `unlink`, which replace an old checkpoint by a new one.
+fn puts_in_place(s: &Segment) -> bool {
+    // close, truncate, ftruncate, rename, unlink, unlinkat, renameat, renameat2
+    const CALLS: [i16; 8] = [3, 76, 77, 82, 87, 263, 264, 316];
+    matches!(s.what, What::Blocked(w) if w.uninterruptible && CALLS.contains(&w.syscall.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::segment::Wait;
+    use super::*;
+    use crate::events::{Event, Syscall, TaskEvent, TaskWhat};
+    use crate::timeline::TimelineBuilder;
+    use crate::units::{MonoNs, Tid};
+
+    #[test]
+    fn renaming_belongs_to_the_checkpoint_and_a_worker_ends_it() {
+        let mut b = TimelineBuilder::new(Pid(1), MonoNs(0));
+        for tid in [1, 2] {
+            let what = TaskWhat::Found { parent: Pid(1) };
+            let found = TaskEvent { time: MonoNs(0), tid: Tid(tid), pid: Pid(tid), what, comm: "x".into() };
+            b.push(Event::Task(found));
+        }
+        let tl = b.finish(Some(MonoNs(1_000_000_000)));
+        let roles = super::super::roles::assign(&tl, &super::super::Evidence::of(&tl), &[]);
+        let blocked = |call| {
+            What::Blocked(Wait {
+                off: MonoNs(0),
+                syscall: Syscall(call),
+                file: FileIx(0),
+                waker: Tid(0),
+                uninterruptible: true,
+            })
+        };
+        let mut at = 0;
+        let mut segment = |tid, ms: u64, what, cause| {
+            let start = MonoNs(at);
+            at += ms * 1_000_000;
+            let end = MonoNs(at);
+            Segment { start, end, idle: end.since(start), thread: tl.thread_at(Tid(tid), start), what, cause }
+        };
+        let mut segments = [
+            segment(1, 50, What::Ran, Cause::HostCode),
+            segment(1, 50, blocked(1), Cause::Checkpoint),
+            segment(1, 20, What::Ran, Cause::HostCode),
+            segment(1, 50, blocked(74), Cause::Checkpoint),
+            segment(1, 1, What::Ran, Cause::HostCode),
+            segment(1, 50, blocked(82), Cause::Disk),
+            segment(1, 1, What::Ran, Cause::HostCode),
+            segment(2, 50, blocked(0), Cause::Disk),
+            segment(1, 50, blocked(82), Cause::Disk),
+        ];
+        join(&tl, &roles, &mut segments);
+        let said: Vec<Cause> = segments.iter().map(|s| s.cause).collect();
+        use Cause::{Checkpoint, Disk, HostCode};
+        let expected = [HostCode, Checkpoint, Checkpoint, Checkpoint, Checkpoint, Checkpoint, HostCode, Disk, Disk];
+        assert_eq!(said, expected);
+    }
 }

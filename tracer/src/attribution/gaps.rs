@@ -1,11 +1,11 @@
 //! Idle time of one GPU: from busy intervals or utilization windows to explained gaps.
 
-use super::Cause;
-use super::roles::{Role, Roles};
-use super::segment::{NoRecord, Segment, What};
-use super::startup;
+use super::placing::spend;
+use super::roles::Roles;
+use super::segment::Segment;
 use super::totals::{OpenGap, Totals};
 use super::walk::Walker;
+use super::{checkpoints, startup};
 use crate::events::GpuWindow;
 use crate::gpu::{Activity, BusyInterval};
 use crate::timeline::{MARGIN, Timeline};
@@ -28,10 +28,10 @@ pub struct Usage {
     pub after: Nanos,
     /// Number of gaps, or of windows with idle time.
     pub gaps: u64,
+    /// Idle time that is sure to lie where it was placed: all of it between exact intervals; with windows, that of windows
+    /// without any work, and that spent on waits in which a GPU has nothing to do.
+    pub certain: Nanos,
 }
-
-/// Gaps between a checkpoint's pieces that still belong to it: pickling between two writes.
-const CHECKPOINT_PAUSE: Nanos = Nanos::from_millis(100);
 
 /// How much of a gap may be explained before its segments are summed up: only gaps that are much longer than a part of
 /// the recording have so many.
@@ -222,7 +222,7 @@ impl Pending {
         mut self,
         tl: &Timeline,
         roles: &Roles,
-        walker: &Walker<'_>,
+        walker: &mut Walker<'_>,
         totals: &mut Totals,
     ) -> Option<Pending> {
         if self.lies_before(tl) {
@@ -232,17 +232,22 @@ impl Pending {
         // A wait is explained by what lies a little before it, too.
         let known = if tl.known_from == MonoNs(0) { start } else { (tl.known_from + MARGIN).min(tl.own.start) };
         let (from, enough) = if start >= known { (start, start) } else { (known, tl.own.start) };
+        // While the GPU was busy the feeder may have been in its driver; in a gap it was not on that account.
+        walker.trust_samples_in = (kind == Kind::Gap).then_some((start, self.stretch.end));
         self.reached = walker.explain_back(roles.feeder, from, self.reached, enough, &mut self.segments);
         let done = self.reached <= start;
         if done || (kind != Kind::Window && self.segments.len() > MOST_SEGMENTS) {
             self.segments.reverse();
             if kind != Kind::Life {
                 startup::apply(&mut self.segments, &roles.startups);
-                join_checkpoints(tl, roles, &mut self.segments);
+                checkpoints::join(tl, roles, &mut self.segments);
             }
-            if kind == Kind::Window {
-                spend(tl, roles, &mut self.segments, idle);
-            }
+            totals.certain += match kind {
+                // Idle all the time: there is nothing to place.
+                Kind::Window if idle == self.stretch.end.since(start) => idle,
+                Kind::Window => spend(tl, roles, &mut self.segments, idle),
+                Kind::Gap | Kind::Life => self.segments.iter().map(|s| s.idle).sum(),
+            };
             totals.add(tl, roles, &mut self.gap, &self.segments);
             self.segments.clear();
         }
@@ -251,82 +256,5 @@ impl Pending {
         }
         totals.close(self.gap);
         None
-    }
-}
-
-/// Distributes a window's idle time over its segments, most certain kind first. A window says how long the GPU was idle,
-/// not when.
-fn spend(tl: &Timeline, roles: &Roles, segments: &mut [Segment], idle: Nanos) {
-    let mut left = idle;
-    for class in 0..=LEAST_CERTAIN {
-        let members: Vec<usize> = (0..segments.len()).filter(|i| doubt(tl, roles, segments, *i) == class).collect();
-        let total: Nanos = members.iter().filter_map(|i| segments.get(*i)).map(Segment::length).sum();
-        let spent = total.0.min(left.0);
-        let mut given = 0;
-        let mut seen = 0u64;
-        for i in members {
-            let Some(s) = segments.get_mut(i) else { continue };
-            // Cumulative shares, so that the parts add up to the nanosecond.
-            seen += s.length().0;
-            let upto =
-                if total.0 == 0 { 0 } else { (u128::from(spent) * u128::from(seen) / u128::from(total.0)) as u64 };
-            s.idle = Nanos(upto - given);
-            given = upto;
-        }
-        left -= Nanos(spent);
-    }
-}
-
-const LEAST_CERTAIN: u8 = 3;
-
-/// How doubtful it is that the GPU was idle during a segment: 0 is sure.
-fn doubt(tl: &Timeline, roles: &Roles, segments: &[Segment], n: usize) -> u8 {
-    let Some(s) = segments.get(n) else { return LEAST_CERTAIN };
-    let Some((ix, line)) = s.thread.and_then(|ix| Some((ix, tl.thread(ix)?))) else { return LEAST_CERTAIN };
-    match s.cause {
-        // In the driver, or in a wait that nothing explains: probably waiting for the GPU's own work.
-        Cause::GpuDriver | Cause::Unknown => LEAST_CERTAIN,
-        _ if line.pid != roles.feeder_pid => 0,
-        // Preempted while it waited for the GPU: the GPU went on working.
-        Cause::CpuStarved | Cause::CpuThrottled if beside_driver(segments, n) => LEAST_CERTAIN,
-        Cause::HostCode => match roles.of(ix) {
-            Role::Feeder => 1,
-            // Threads that drive the GPU beside the feeder, such as the backward pass.
-            _ => 2,
-        },
-        _ => 0,
-    }
-}
-
-/// Whether the thread of a segment was in the GPU driver just before or after it.
-fn beside_driver(segments: &[Segment], n: usize) -> bool {
-    let thread = segments.get(n).map(|s| s.thread);
-    let driver = |s: &&Segment| s.cause == Cause::GpuDriver && Some(s.thread) == thread;
-    // A preempted thread may be switched in and out again before it is sampled: look past its own short pieces.
-    let own = |s: &&Segment| Some(s.thread) == thread && s.cause != Cause::Preprocessing;
-    let after = segments.iter().skip(n + 1).take_while(own).find(driver);
-    let before = segments.get(..n).into_iter().flatten().rev().take_while(own).find(driver);
-    after.or(before).is_some()
-}
-
-/// Short pieces of the feeder's own code between two writes of a checkpoint belong to the checkpoint.
-fn join_checkpoints(tl: &Timeline, roles: &Roles, segments: &mut [Segment]) {
-    let of_feeder = |s: &Segment| s.thread.and_then(|ix| tl.thread(ix)).is_some_and(|t| t.pid == roles.feeder_pid);
-    let mut last_checkpoint: Option<usize> = None;
-    for n in 0..segments.len() {
-        let Some(s) = segments.get(n) else { break };
-        if s.cause == Cause::Checkpoint {
-            if let Some(p) = last_checkpoint
-                && let Some(between) = segments.get_mut(p + 1..n)
-                && between.iter().map(Segment::length).sum::<Nanos>() <= CHECKPOINT_PAUSE
-            {
-                for b in between.iter_mut().filter(|b| b.cause == Cause::HostCode && b.what == What::Ran) {
-                    b.cause = Cause::Checkpoint;
-                }
-            }
-            last_checkpoint = Some(n);
-        } else if !of_feeder(s) && s.what != What::NoRecord(NoRecord::TooDeep) {
-            last_checkpoint = None;
-        }
     }
 }

@@ -8,6 +8,7 @@ mod chain;
 mod checkpoints;
 mod evidence;
 mod gaps;
+mod placing;
 pub mod roles;
 mod running;
 mod segment;
@@ -29,7 +30,7 @@ pub use surroundings::Surroundings;
 pub use totals::{Detail, Group, LongGap, Totals};
 
 use crate::events::GpuProcess;
-use crate::gpu::GpuActivity;
+use crate::gpu::{Activity, GpuActivity};
 use crate::host::Mount;
 use crate::timeline::Timeline;
 use crate::units::{GpuIndex, MonoNs, Pid};
@@ -104,11 +105,16 @@ impl Attributor {
         let overall = roles::assign(tl, evidence, &all_pids);
         let mut roles = overall.clone();
         let mut gpus = Vec::new();
-        for gpu in activity {
+        for mut gpu in activity {
             let pids = pids_on(&|p| p.gpu == gpu.gpu);
             let alike = pids.is_empty() || pids == all_pids;
             let own = if alike { overall.clone() } else { roles::assign(tl, evidence, &pids) };
             roles.add(&own);
+            if let (Activity::Windows(windows), Some(feeder)) =
+                (&mut gpu.activity, own.feeder.and_then(|f| tl.thread(f)).filter(|f| f.died < tl.span.1))
+            {
+                placing::cut_at_death(windows, feeder.died);
+            }
             let (left, usage) = Stretches::new(&gpu.activity, tl.span);
             let attribution = GpuAttribution { gpu, roles: own, usage, totals: Totals::default() };
             gpus.push(OneGpu { attribution, left, pending: None });
@@ -139,19 +145,19 @@ impl Attributor {
     pub fn part(&mut self, tl: &Timeline) {
         for g in &mut self.gpus {
             let GpuAttribution { gpu, roles, totals, .. } = &mut g.attribution;
-            let walker = walk::Walker::new(tl, roles, &self.around);
+            let mut walker = walk::Walker::new(tl, roles, &self.around);
             loop {
                 let next = || Some(Pending::new(g.left.next_back(&gpu.activity)?, gpu.gpu, totals));
                 let Some(pending) = g.pending.take().or_else(next) else { break };
-                g.pending = pending.explain(tl, roles, &walker, totals);
+                g.pending = pending.explain(tl, roles, &mut walker, totals);
                 if g.pending.is_some() {
                     break;
                 }
             }
         }
         if let Some(life) = self.life.take() {
-            let walker = walk::Walker::new(tl, &self.roles, &self.around);
-            self.life = life.explain(tl, &self.roles, &walker, &mut self.main_thread);
+            let mut walker = walk::Walker::new(tl, &self.roles, &self.around);
+            self.life = life.explain(tl, &self.roles, &mut walker, &mut self.main_thread);
         }
     }
 
@@ -161,6 +167,7 @@ impl Attributor {
         let mut gpus = Vec::new();
         for mut g in self.gpus {
             g.attribution.totals.trim();
+            g.attribution.usage.certain = g.attribution.totals.certain;
             totals.merge(&g.attribution.totals);
             gpus.push(g.attribution);
         }

@@ -225,12 +225,7 @@ fn feeder_thread(timeline: &Timeline, evidence: &Evidence, pid: Pid) -> Option<T
 
 /// Stretches of time around which another thread of the process than `feeder` was seen in libcuda most. A stretch is judged
 /// together with its neighbours: a sample or two decide nothing.
-fn feeders(
-    timeline: &Timeline,
-    evidence: &Evidence,
-    pid: Pid,
-    feeder: Option<ThreadIx>,
-) -> Vec<(u64, ThreadIx)> {
+fn feeders(timeline: &Timeline, evidence: &Evidence, pid: Pid, feeder: Option<ThreadIx>) -> Vec<(u64, ThreadIx)> {
     let mut seen: BTreeMap<u64, HashMap<ThreadIx, u64>> = BTreeMap::new();
     for (ix, _) in timeline.lines().filter(|(_, t)| t.pid == pid) {
         for (stretch, n) in evidence.libcuda_by_stretch(timeline, ix) {
@@ -266,7 +261,13 @@ fn role_by_name(line: &ThreadLine, feeder_pid: Pid) -> Option<Role> {
 }
 
 /// A thread of the feeder's own process.
-fn role_beside_feeder(tl: &Timeline, evidence: &Evidence, ix: ThreadIx, line: &ThreadLine, feeder: Option<ThreadIx>) -> Role {
+fn role_beside_feeder(
+    tl: &Timeline,
+    evidence: &Evidence,
+    ix: ThreadIx,
+    line: &ThreadLine,
+    feeder: Option<ThreadIx>,
+) -> Role {
     let wakes_feeder = feeder.is_some_and(|f| evidence.wakes.contains_key(&(ix, f)));
     if !wakes_feeder {
         return Role::Helper;

@@ -1,10 +1,10 @@
 //! The cause of a time in which a thread ran, refined by what samples saw it doing.
 
-use super::Cause;
 use super::calls::{self, CallKind};
 use super::roles::{self, Role, Roles};
-use crate::events::ImageId;
-use crate::timeline::{Moment, ThreadIx, Timeline};
+use super::{Cause, Surroundings};
+use crate::events::{ImageId, Syscall};
+use crate::timeline::{Moment, ThreadIx, ThreadLine, Timeline};
 use crate::units::{MonoNs, Nanos};
 use std::collections::HashSet;
 
@@ -41,17 +41,20 @@ impl Running {
         &self,
         tl: &Timeline,
         roles: &Roles,
+        around: &Surroundings,
         ix: ThreadIx,
-        from: MonoNs,
-        to: MonoNs,
+        (from, to): (MonoNs, MonoNs),
+        trusted: Option<(MonoNs, MonoNs)>,
     ) -> Vec<(MonoNs, MonoNs, Cause)> {
         let plain = Running::by_role(roles, ix);
         let Some(line) = tl.thread(ix) else { return vec![(from, to, plain)] };
-        if line.pid != roles.feeder_pid {
+        let swapping = around.swapping(from, to);
+        if line.pid != roles.feeder_pid && !swapping {
             return vec![(from, to, plain)];
         }
-        let near = line.samples_in(from - REACH, to + REACH);
-        if near.iter().all(|s| self.special(roles, s).is_none()) {
+        let (first, last) = trusted.unwrap_or((MonoNs(0), MonoNs(u64::MAX)));
+        let near = line.samples_in((from - REACH).max(first), (to + REACH).min(last));
+        if near.iter().all(|s| self.special(roles, line, s, swapping).is_none()) {
             return vec![(from, to, plain)];
         }
         // Each sample speaks for the time up to half-way to its neighbours.
@@ -66,7 +69,7 @@ impl Running {
             if start >= end {
                 continue;
             }
-            let cause = self.special(roles, s).unwrap_or(plain);
+            let cause = self.special(roles, line, s, swapping).unwrap_or(plain);
             match out.last_mut() {
                 Some(last) if last.2 == cause => last.0 = start,
                 _ => out.push((start, end, cause)),
@@ -83,7 +86,14 @@ impl Running {
     }
 
     /// What a sample says beyond the thread's role.
-    fn special(&self, roles: &Roles, s: &Moment) -> Option<Cause> {
+    fn special(&self, roles: &Roles, line: &ThreadLine, s: &Moment, swapping: bool) -> Option<Cause> {
+        // Compressed swap (zram, zswap) blocks nobody: pages are fetched back, and others put away, inside the fault.
+        if swapping && s.syscall == Syscall::FAULT {
+            return Some(Cause::Memory);
+        }
+        if line.pid != roles.feeder_pid {
+            return None;
+        }
         let on_file = roles.checkpoints.contains(&s.file);
         match calls::kind(s.syscall) {
             CallKind::Write | CallKind::Sync if on_file => Some(Cause::Checkpoint),

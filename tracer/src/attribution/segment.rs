@@ -2,7 +2,7 @@
 
 use super::Cause;
 use crate::events::Syscall;
-use crate::timeline::{FileIx, Interval, ThreadIx};
+use crate::timeline::{FileIx, Interval, ThreadIx, WakeKind};
 use crate::units::{MonoNs, Nanos, Tid};
 
 /// What a thread was doing in a stretch of time.
@@ -30,6 +30,8 @@ pub struct Wait {
     pub syscall: Syscall,
     /// File that it waited on.
     pub file: FileIx,
+    /// Thread that ended it; 0 for an interrupt or a kernel thread.
+    pub waker: Tid,
     /// D state, or counted as waiting for block I/O.
     pub uninterruptible: bool,
 }
@@ -37,7 +39,8 @@ pub struct Wait {
 impl Wait {
     /// The blocked part of an interval.
     pub fn of(i: &Interval) -> Wait {
-        Wait { off: i.off, syscall: i.syscall, file: i.file, uninterruptible: i.is_uninterruptible() }
+        let waker = if i.wake_kind == WakeKind::Thread { i.waker } else { Tid(0) };
+        Wait { off: i.off, syscall: i.syscall, file: i.file, waker, uninterruptible: i.is_uninterruptible() }
     }
 }
 

@@ -209,6 +209,22 @@ fn windows_spend_their_idle_time_on_the_most_certain_waits_first() {
     assert_eq!(a.totals.of(Cause::Disk), Nanos::from_millis(30));
     assert_eq!(a.totals.of(Cause::HostCode), Nanos::from_millis(30));
     assert_eq!(a.totals.idle, Nanos::from_millis(60));
+    assert_eq!(a.gpus[0].usage.certain, Nanos::from_millis(30), "its own running may have been beside the GPU's work");
+}
+
+#[test]
+fn a_window_without_work_is_certain_whatever_the_feeder_did() {
+    let tl = TimelineBuilder::new(Pid(1), MonoNs(0)).finish(Some(ms(300)));
+    let window = |k: u64, utilization| crate::events::GpuWindow {
+        gpu: GpuIndex(0),
+        start: ms(k * 100),
+        end: ms((k + 1) * 100),
+        utilization,
+    };
+    let activity = Activity::Windows(vec![window(0, 50.0), window(1, 0.0), window(2, 100.0)]);
+    let gpu = GpuActivity { gpu: GpuIndex(0), name: String::new(), source: GpuSource::Nvml, activity };
+    let usage = attribute(&tl, &[], vec![gpu]).gpus[0].usage;
+    assert_eq!((usage.idle, usage.certain), (Nanos::from_millis(150), Nanos::from_millis(100)));
 }
 
 prop_compose! {
@@ -274,6 +290,7 @@ proptest! {
         let sum: Nanos = a.totals.causes.values().copied().sum();
         prop_assert_eq!(sum, a.totals.idle);
         prop_assert_eq!(a.gpus[0].usage.idle, a.totals.idle);
+        prop_assert!(a.gpus[0].usage.certain <= a.totals.idle);
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Detail {
     pub role: Role,
     /// For a blocked thread: its system call.
     pub syscall: Option<Syscall>,
+    /// For a wait that a process outside the target ended: the thread that did.
+    pub outsider: Option<Tid>,
     /// For a thread without CPU: who had it.
     pub competitor: Option<Tid>,
     /// Nothing is known, for this reason.
@@ -71,6 +73,8 @@ pub(super) struct OpenGap {
 pub struct Totals {
     /// Idle time.
     pub idle: Nanos,
+    /// Of that, what surely lies where it was placed.
+    pub certain: Nanos,
     /// Idle time by cause.
     pub causes: BTreeMap<Cause, Nanos>,
     /// Idle time by detail.
@@ -143,6 +147,7 @@ impl Totals {
     /// Adds the sums of another GPU.
     pub fn merge(&mut self, other: &Totals) {
         self.idle += other.idle;
+        self.certain += other.certain;
         for (k, v) in &other.causes {
             *self.causes.entry(*k).or_default() += *v;
         }
@@ -185,11 +190,14 @@ fn blocked_file<'a>(tl: &'a Timeline, s: &Segment) -> Option<&'a FileRef> {
 
 fn detail(roles: &Roles, s: &Segment) -> Detail {
     let role = s.thread.map_or(Role::Other, |ix| roles.of(ix));
-    let mut d = Detail { cause: s.cause, role, syscall: None, competitor: None, no_record: None };
+    let mut d = Detail { cause: s.cause, role, syscall: None, outsider: None, competitor: None, no_record: None };
     match s.what {
         What::Ran => {}
         What::WaitedForCpu { by } => d.competitor = Some(by),
-        What::Blocked(wait) => d.syscall = Some(wait.syscall),
+        What::Blocked(wait) => {
+            d.syscall = Some(wait.syscall);
+            d.outsider = Some(wait.waker).filter(|w| s.cause.is_ended_outside() && w.0 != 0);
+        }
         What::NoRecord(why) => d.no_record = Some(why),
     }
     d

@@ -24,12 +24,14 @@ pub struct Walker<'a> {
     roles: &'a Roles,
     around: &'a Surroundings,
     running: Running,
+    /// Only samples from this time say what a thread did while it ran; all if `None`.
+    pub trust_samples_in: Option<(MonoNs, MonoNs)>,
 }
 
 impl<'a> Walker<'a> {
     /// A walker over `tl`.
     pub fn new(tl: &'a Timeline, roles: &'a Roles, around: &'a Surroundings) -> Walker<'a> {
-        Walker { tl, roles, around, running: Running::new(tl) }
+        Walker { tl, roles, around, running: Running::new(tl), trust_samples_in: None }
     }
 
     /// Explains `[from, to]` as seen from `thread`: segments in order of time that cover it without gap or overlap.
@@ -121,7 +123,9 @@ impl<'a> Walker<'a> {
     }
 
     fn ran(&self, ix: ThreadIx, line: &ThreadLine, from: MonoNs, to: MonoNs, out: &mut Vec<Segment>) {
-        for (lo, hi, cause) in self.running.split(self.tl, self.roles, ix, from, to) {
+        for (lo, hi, cause) in
+            self.running.split(self.tl, self.roles, self.around, ix, (from, to), self.trust_samples_in)
+        {
             self.push_of(ix, line, lo, hi, What::Ran, cause, out);
         }
     }

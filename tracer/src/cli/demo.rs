@@ -96,7 +96,7 @@ pub fn run(args: DemoArgs) -> anyhow::Result<ExitCode> {
             std::fs::copy(&from, to).with_context(|| format!("cannot write {}", to.display()))?;
         }
     }
-    let gpu_trace = (!args.nvml).then(|| running.busy_file());
+    let gpu_trace = if args.nvml { Vec::new() } else { vec![running.busy_file()] };
     let report = of_file(&file, &Options { gpu_trace, simulated: true, ..Options::default() })?;
     drop(running);
     output::print(&report, args.json).context("cannot write to standard output")?;

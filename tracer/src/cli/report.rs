@@ -25,9 +25,11 @@ pub struct ReportArgs {
     /// Report only on what happened before this time from the start of the recording
     #[arg(long, value_name = "TIME", value_parser = times::duration)]
     pub to: Option<Duration>,
-    /// Exact busy times of the GPU, one JSON object a line: {"t_ns": CLOCK_MONOTONIC, "gpu": 0, "busy": true}
+    /// Exact busy times of the GPU instead of NVML's, from the same run: a PyTorch profiler trace (.json or .json.gz), an Nsight
+    /// Systems report exported with nsys export --type sqlite, or a busy file of lines such as {"t_ns": CLOCK_MONOTONIC,
+    /// "gpu": 0, "busy": true}. Give it again for each process that wrote a trace of its own
     #[arg(long, value_name = "TRACE")]
-    pub gpu_trace: Option<PathBuf>,
+    pub gpu_trace: Vec<PathBuf>,
 }
 
 /// Prints the report.

@@ -8,11 +8,19 @@ use crate::events::BlockOp;
 /// CPUs count as free when at least this share of them is idle.
 const CPUS_FREE: f64 = 0.25;
 
+/// CPUs that were free.
+fn free_cpus(f: &Facts<'_>) -> f64 {
+    f.cpu_free.map_or(0.0, |(free, cpus)| free * f64::from(cpus))
+}
+
+/// Whether more workers would find CPUs to run on.
+pub fn more_workers(f: &Facts<'_>) -> bool {
+    f.cpu_free.is_some_and(|(free, _)| free >= CPUS_FREE) && free_cpus(f) >= 1.0
+}
+
 /// What to do about a cause, most useful first.
 pub fn on(f: &Facts<'_>, totals: &Totals, cause: Cause) -> Vec<String> {
     let mut out = Vec::new();
-    let free_cpus = f.cpu_free.map(|(free, cpus)| free * f64::from(cpus));
-    let cpus_free = f.cpu_free.is_some_and(|(free, _)| free >= CPUS_FREE);
     match cause {
         Cause::Disk => disk(f, &mut out),
         Cause::NetworkStorage => {
@@ -39,15 +47,13 @@ pub fn on(f: &Facts<'_>, totals: &Totals, cause: Cause) -> Vec<String> {
             out.push("Raise the CPU quota of the control group (docker --cpus, Kubernetes limits.cpu), or use fewer workers and threads.".into());
         }
         Cause::Preprocessing => {
-            let n = f.workers();
-            match (n, free_cpus) {
-                (0, Some(free)) if free >= 1.0 => {
-                    out.push(format!("Load data in workers (num_workers={:.0}): {free:.1} CPUs were free.", free.floor().max(1.0)));
+            let (n, free) = (f.workers(), free_cpus(f));
+            match n {
+                _ if !more_workers(f) => {
+                    out.push("No CPU is free, so more workers would not help: make the work cheaper.".into());
                 }
-                (n, Some(free)) if cpus_free && free >= 1.0 => {
-                    out.push(format!("Raise num_workers from {n} to {}: {free:.1} CPUs were free and the disk was not the limit.", n + free.floor() as usize));
-                }
-                _ => out.push("No CPU is free, so more workers would not help: make the work cheaper.".into()),
+                0 => out.push(format!("Load data in workers (num_workers={:.0}): {free:.1} CPUs were free.", free.floor())),
+                n => out.push(format!("Raise num_workers from {n} to {}: {free:.1} CPUs were free and the disk was not the limit.", n + free.floor() as usize)),
             }
             out.push("Make a sample cheaper: store images at training size, decode with a faster library (libjpeg-turbo, nvJPEG), move augmentation to the GPU (DALI, Kornia), or cache decoded samples.".into());
         }

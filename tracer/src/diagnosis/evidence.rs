@@ -1,6 +1,6 @@
 //! Evidence: numbers behind a cause that a person can check with other tools.
 
-use super::facts::Facts;
+use super::facts::{Facts, WorkerTime};
 use super::words::{call_name, percent, who};
 use crate::attribution::{Cause, Role, Totals};
 use crate::events::BlockOp;
@@ -85,7 +85,7 @@ fn checkpoint(f: &Facts<'_>, out: &mut Vec<String>) {
 }
 
 fn starved(f: &Facts<'_>, totals: &Totals, out: &mut Vec<String>) {
-    if let Some((ran, queued, _)) = f.worker_time() {
+    if let Some(WorkerTime { ran, queued, .. }) = f.worker_time() {
         out.push(format!(
             "Workers could run but had no CPU for {} of their time, and ran for {} (field 2 of /proc/PID/schedstat counts the same).",
             percent(queued),
@@ -135,7 +135,7 @@ fn starved(f: &Facts<'_>, totals: &Totals, out: &mut Vec<String>) {
 fn preprocessing(f: &Facts<'_>, out: &mut Vec<String>) {
     let n = f.workers();
     match f.worker_time() {
-        Some((ran, queued, blocked)) => out.push(format!(
+        Some(WorkerTime { ran, queued, blocked, .. }) => out.push(format!(
             "{n} worker{} ran for {} of the time, waited for a CPU for {} and were blocked for {} (pidstat -t shows the same).",
             if n == 1 { "" } else { "s" },
             percent(ran),
@@ -176,6 +176,23 @@ fn calls_of(f: &Facts<'_>, totals: &Totals, cause: Cause, out: &mut Vec<String>)
             first.make_ascii_uppercase();
         }
         out.push(text);
+    }
+    let outsiders = f.outsiders(totals, cause);
+    let all: Nanos = outsiders.iter().map(|(_, n)| *n).sum();
+    let named: Vec<String> = outsiders
+        .iter()
+        .take(3)
+        .filter(|(_, n)| n.share_of(all) >= 0.05)
+        .map(|(tid, n)| {
+            format!(
+                "{} (thread {tid}) {}",
+                f.tl.name_of(*tid, f.tl.span.1).unwrap_or("unknown"),
+                percent(n.share_of(all))
+            )
+        })
+        .collect();
+    if !named.is_empty() {
+        out.push(format!("These waits were ended from outside the job, by {}.", named.join(", ")));
     }
     if cause == Cause::Unknown && f.tl.lost().values().sum::<u64>() > 0 {
         out.push("Events were lost while recording, so that some waits have no record.".into());

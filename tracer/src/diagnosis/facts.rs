@@ -33,29 +33,37 @@ pub struct Facts<'a> {
 pub struct Sums {
     storage: StorageWaits,
     requests: HashMap<(DevId, BlockOp), Requests>,
-    /// Time on the run queue and blocked, by line.
-    threads: Vec<(Nanos, Nanos)>,
+    /// Time off the CPU, by line.
+    threads: Vec<OffCpuTime>,
     /// Samples by role and image.
     images: FxHashMap<(Role, ImageId), u64>,
+}
+
+/// How a thread spent its time off the CPU.
+#[derive(Clone, Copy, Debug, Default)]
+struct OffCpuTime {
+    run_queue: Nanos,
+    blocked: Nanos,
+    /// Of that, on storage.
+    storage: Nanos,
 }
 
 impl Sums {
     /// Adds what belongs to a part of a recording, or all of a whole one.
     pub fn add(&mut self, tl: &Timeline, roles: &attribution::Roles) {
-        self.threads.resize(tl.threads.len(), (Nanos::ZERO, Nanos::ZERO));
+        self.threads.resize(tl.threads.len(), OffCpuTime::default());
         for (ix, line) in tl.lines() {
             let role = roles.of(ix);
-            let (mut run_queue, mut blocked) = (Nanos::ZERO, Nanos::ZERO);
+            let mut sum = self.threads.get(ix.0 as usize).copied().unwrap_or_default();
             for i in tl.own_intervals(line) {
-                run_queue += i.run_queue();
-                blocked += i.blocked();
-                if role != Role::Other && i.is_uninterruptible() {
-                    self.storage.add(tl, i);
+                sum.run_queue += i.run_queue();
+                sum.blocked += i.blocked();
+                if role != Role::Other && i.is_uninterruptible() && self.storage.add(tl, i) {
+                    sum.storage += i.blocked();
                 }
             }
             if let Some(t) = self.threads.get_mut(ix.0 as usize) {
-                t.0 += run_queue;
-                t.1 += blocked;
+                *t = sum;
             }
             for s in tl.own_samples(line) {
                 *self.images.entry((role, s.image)).or_default() += 1;
@@ -111,14 +119,14 @@ impl<K: PartialEq> FewSums<K> {
 }
 
 impl StorageWaits {
-    /// Adds an uninterruptible wait, if it was one for storage.
-    fn add(&mut self, tl: &Timeline, i: &Interval) {
+    /// Adds an uninterruptible wait, if it was one for storage, and says whether it was.
+    fn add(&mut self, tl: &Timeline, i: &Interval) -> bool {
         let file = tl.file(i.file);
         let on_storage = i.iowait
             || file.is_some_and(|f| matches!(f.file_type(), FileType::Regular | FileType::Directory))
             || calls::kind(i.syscall) == CallKind::Path;
         if !on_storage {
-            return;
+            return false;
         }
         self.count += 1;
         self.blocked += i.blocked();
@@ -127,7 +135,21 @@ impl StorageWaits {
             let dev = if f.file_type() == FileType::BlockDevice { f.rdev } else { f.dev };
             self.by_dev.add(dev, i.blocked());
         }
+        true
     }
+}
+
+/// Shares of the workers' time, 0 to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct WorkerTime {
+    /// They ran.
+    pub ran: f64,
+    /// They could run but had no CPU.
+    pub queued: f64,
+    /// They were blocked.
+    pub blocked: f64,
+    /// Of that, on storage.
+    pub storage: f64,
 }
 
 /// Requests of one kind.
@@ -181,24 +203,26 @@ impl<'a> Facts<'a> {
         t.is_main() || t.pid == self.at.roles.feeder_pid
     }
 
-    /// Share of the workers' time that they ran, waited for a CPU, and were blocked.
-    pub fn worker_time(&self) -> Option<(f64, f64, f64)> {
-        let (mut alive, mut run_queue, mut blocked) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
+    /// What the workers spent their time on; `None` without workers.
+    pub fn worker_time(&self) -> Option<WorkerTime> {
+        let (mut alive, mut off) = (Nanos::ZERO, OffCpuTime::default());
         for (ix, t) in self.tl.lines() {
             if self.at.roles.of(ix) != Role::Worker || !self.counts_as_worker(t) {
                 continue;
             }
             alive += t.alive();
-            if let Some((queued, waited)) = self.sums.threads.get(ix.0 as usize) {
-                run_queue += *queued;
-                blocked += *waited;
+            if let Some(t) = self.sums.threads.get(ix.0 as usize) {
+                off.run_queue += t.run_queue;
+                off.blocked += t.blocked;
+                off.storage += t.storage;
             }
         }
         if alive == Nanos::ZERO {
             return None;
         }
-        let (q, b) = (run_queue.share_of(alive), blocked.share_of(alive));
-        Some(((1.0 - q - b).max(0.0), q, b))
+        let (queued, blocked) = (off.run_queue.share_of(alive), off.blocked.share_of(alive));
+        let ran = (1.0 - queued - blocked).max(0.0);
+        Some(WorkerTime { ran, queued, blocked, storage: off.storage.share_of(alive) })
     }
 
     /// The role that most of a cause's idle time belongs to.
@@ -210,17 +234,14 @@ impl<'a> Facts<'a> {
         by.into_iter().max_by_key(|(r, n)| (*n, std::cmp::Reverse(*r))).map_or(Role::Other, |(r, _)| r)
     }
 
+    /// Threads outside the target that ended waits of a cause, by idle time that these cost.
+    pub fn outsiders(&self, totals: &Totals, cause: Cause) -> Vec<(Tid, Nanos)> {
+        ranked(totals.details.iter().filter(|(d, _)| d.cause == cause).filter_map(|(d, n)| Some((d.outsider?, *n))))
+    }
+
     /// Threads that had the CPU while threads waited for it, by idle time that this cost.
     pub fn competitors(&self, totals: &Totals) -> Vec<(Tid, Nanos)> {
-        let mut by: HashMap<Tid, Nanos> = HashMap::new();
-        for (d, n) in &totals.details {
-            if let Some(tid) = d.competitor.filter(|t| t.0 != 0) {
-                *by.entry(tid).or_default() += *n;
-            }
-        }
-        let mut v: Vec<_> = by.into_iter().collect();
-        v.sort_by_key(|(t, n)| (std::cmp::Reverse(*n), *t));
-        v
+        ranked(totals.details.iter().filter_map(|(d, n)| Some((d.competitor.filter(|t| t.0 != 0)?, *n))))
     }
 
     /// Directory with most idle time of `causes` behind it, a pattern for its files, and the share of that time.
@@ -271,6 +292,17 @@ impl<'a> Facts<'a> {
         v.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         v
     }
+}
+
+/// Sums by thread, largest first.
+fn ranked(times: impl Iterator<Item = (Tid, Nanos)>) -> Vec<(Tid, Nanos)> {
+    let mut by: HashMap<Tid, Nanos> = HashMap::new();
+    for (tid, n) in times {
+        *by.entry(tid).or_default() += n;
+    }
+    let mut v: Vec<_> = by.into_iter().collect();
+    v.sort_by_key(|(t, n)| (std::cmp::Reverse(*n), *t));
+    v
 }
 
 fn cpu_free(tl: &Timeline) -> Option<(f64, u32)> {

@@ -2,6 +2,7 @@
 
 mod advice;
 mod bottleneck;
+mod bound;
 mod evidence;
 mod facts;
 mod verdict;
@@ -12,7 +13,7 @@ pub use evidence::device_name;
 pub use facts::{Facts, Sums};
 pub use verdict::Verdict;
 
-use crate::attribution::{Attribution, Cause, GpuAttribution, Totals};
+use crate::attribution::{Attribution, Cause, Detail, GpuAttribution, Role, Totals};
 use crate::events::GpuState;
 use crate::gpu::is_throttled;
 use crate::recording::Header;
@@ -170,8 +171,22 @@ fn judge(f: &Facts<'_>, subject: &str, span: Nanos, idle: Nanos, totals: &Totals
         summary: format!("{opening}. {points:.0} points of that: {} {}.", who(role), did(cause)),
         evidence: evidence::of(f, totals, cause),
         advice: advice::on(f, totals, cause),
-        speedup_bound: Some(span.secs() / (span - time).secs().max(1e-9)),
+        speedup_bound: run_without(f, totals, cause, span, span - idle).speedup(),
     }
+}
+
+/// What would be left of a run of this length if a cause went away.
+fn run_without(f: &Facts<'_>, totals: &Totals, cause: Cause, span: Nanos, busy: Nanos) -> bound::Run {
+    let serial = |d: &Detail| d.cause != cause && matches!(d.role, Role::Feeder | Role::Helper);
+    let serial: Nanos = totals.details.iter().filter(|(d, _)| serial(d)).map(|(_, n)| *n).sum();
+    // Waits for a CPU are left out throughout: they may well get shorter with the cause.
+    let left = f.worker_time().map_or(0.0, |t| match cause {
+        Cause::Disk | Cause::NetworkStorage | Cause::Memory => t.ran,
+        Cause::Preprocessing if advice::more_workers(f) => 0.0,
+        Cause::Preprocessing => t.storage,
+        _ => t.ran + t.storage,
+    });
+    bound::Run { span, busy, serial, each_worker: Nanos((span.0 as f64 * left) as u64) }
 }
 
 /// The kind of bottleneck with most idle time, and the largest cause of that kind.

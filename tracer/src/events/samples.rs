@@ -20,7 +20,7 @@ pub struct CpuSample {
     pub pid: Pid,
     /// CPU it ran on.
     pub cpu: u16,
-    /// System call it was in; none in user code.
+    /// System call it was in; none in user code, [`Syscall::FAULT`] inside a page fault.
     pub syscall: Syscall,
     /// User-space instruction pointer.
     pub user_ip: u64,

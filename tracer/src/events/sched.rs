@@ -13,6 +13,9 @@ impl Syscall {
     /// No system call: a blocked thread waits for a page fault, a running one is in user code.
     pub const NONE: Syscall = Syscall(-1);
 
+    /// In a sample: the thread ran inside a page fault.
+    pub const FAULT: Syscall = Syscall(-2);
+
     /// Whether the thread was outside any system call.
     pub fn is_none(self) -> bool {
         self.0 < 0

@@ -28,7 +28,7 @@ impl StampClock {
     pub const ALL: [StampClock; 3] = [StampClock::Mono, StampClock::Boot, StampClock::Epoch];
 
     /// This clock's nanoseconds in a reading.
-    fn ns(self, now: &ClockReading) -> u64 {
+    pub(super) fn ns(self, now: &ClockReading) -> u64 {
         match self {
             StampClock::Epoch => now.wall.0,
             StampClock::Boot => now.boot.0,

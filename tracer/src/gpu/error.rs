@@ -90,14 +90,70 @@ pub enum TraceError {
         /// Counted from 1.
         line: u64,
     },
-    /// It is a Chrome trace, as PyTorch's profiler writes it.
+    /// It is none of the kinds that are read.
     #[error(
-        "the GPU trace {path} is a Chrome trace, which this version cannot read; give a busy file (one \
-         {{\"t_ns\", \"gpu\", \"busy\"}} object a line)"
+        "the GPU trace {path} is of no known kind: give a PyTorch profiler trace (JSON, also gzipped), an Nsight Systems report \
+         exported with nsys export --type sqlite, or a busy file"
     )]
-    ChromeTrace {
+    Foreign {
         /// The file.
         path: PathBuf,
+    },
+    /// A gzip file without anything whole in it.
+    #[error("the GPU trace {path} is a damaged gzip file: nothing in it can be read; write or copy it again")]
+    DamagedGzip {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A gzipped SQLite file: SQLite reads back and forth.
+    #[error("the GPU trace {path} is a gzipped SQLite file: unpack it with gunzip and give that file")]
+    PackedSqlite {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A Chrome trace that breaks off before there is GPU work in it.
+    #[error(
+        "the GPU trace {path} is {} at line {line}, before any GPU work: write it again, and end the profiler before the program \
+         ends", if *.cut { "cut off" } else { "damaged" }
+    )]
+    DamagedEarly {
+        /// The file.
+        path: PathBuf,
+        /// Counted from 1.
+        line: u64,
+        /// It ends there.
+        cut: bool,
+    },
+    /// A Chrome trace without GPU work.
+    #[error("the GPU trace {path} has {events} events, but {}", no_gpu_work(*.events, *.absurd))]
+    NoGpuWork {
+        /// The file.
+        path: PathBuf,
+        /// Events of all kinds.
+        events: u64,
+        /// GPU work that makes no sense.
+        absurd: u64,
+    },
+    /// SQLite cannot read it.
+    #[error(
+        "the GPU trace {path} cannot be read as an SQLite file ({why}); export the report again with nsys export --type sqlite"
+    )]
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite says.
+        why: String,
+    },
+    /// An SQLite file without CUDA activity.
+    #[error(
+        "the GPU trace {path} is an SQLite file without GPU work{}; profile with nsys profile --trace=cuda and export the report \
+         with nsys export --type sqlite", if *.nsight { "" } else { ", and not from Nsight Systems" }
+    )]
+    NoCuda {
+        /// The file.
+        path: PathBuf,
+        /// It comes from Nsight Systems.
+        nsight: bool,
     },
     /// A field is missing or makes no sense.
     #[error("line {line} of the GPU trace {path}: field \"{field}\" {problem}")]
@@ -127,4 +183,27 @@ pub enum TraceError {
         /// What to do.
         hint: &'static str,
     },
+    /// It is about another time, by the wall clock.
+    #[error(
+        "the GPU trace covers {} to {}, the recording {} to {} of the wall clock: they do not overlap; {hint}",
+        trace.0, trace.1, recording.0, recording.1
+    )]
+    NoOverlapWall {
+        /// First and last busy moment, UTC.
+        trace: (String, String),
+        /// Start and end of the recording, UTC.
+        recording: (String, String),
+        /// What to do.
+        hint: &'static str,
+    },
+}
+
+fn no_gpu_work(events: u64, absurd: u64) -> &'static str {
+    match (events, absurd) {
+        (0, _) => "a trace of a run with GPU work is needed: write it after the profiler has recorded something",
+        (_, 0) => {
+            "no GPU work: it was recorded on the CPU only; profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
+        }
+        _ => "no GPU work that makes sense: times or durations are missing or negative; write the trace again",
+    }
 }

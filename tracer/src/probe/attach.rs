@@ -19,13 +19,14 @@ struct Hook {
 
 /// The exit comes before the fork, and both before anything that keeps state: a thread that is followed must also be
 /// forgotten.
-const HOOKS: [Hook; 6] = [
+const HOOKS: [Hook; 7] = [
     Hook { name: "sched_process_exit", typed: None, raw: "sched_process_exit", needed: true },
     Hook { name: "sched_process_fork", typed: None, raw: "sched_process_fork", needed: true },
     Hook { name: "sched_waking", typed: Some("sched_waking"), raw: "sched_waking_raw", needed: true },
     Hook { name: "sched_switch", typed: Some("sched_switch"), raw: "sched_switch_raw", needed: true },
     Hook { name: "sched_process_exec", typed: None, raw: "sched_process_exec", needed: false },
     Hook { name: "task_rename", typed: None, raw: "task_rename", needed: false },
+    Hook { name: "mm_filemap_add_to_page_cache", typed: None, raw: "mm_filemap_add_to_page_cache", needed: false },
 ];
 
 /// Attaches the scheduler and task programs, the typed ones only if asked to.

@@ -8,6 +8,7 @@ mod drain;
 mod error;
 mod load;
 mod losses;
+mod mapped;
 mod names;
 mod offsets;
 mod opens;
@@ -27,6 +28,7 @@ use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
 use aya::{Ebpf, Pod};
 use aya_log::EbpfLogger;
 use losses::Losses;
+use mapped::MappedFiles;
 use names::Names;
 use opens::Opens;
 use samples::Images;
@@ -128,6 +130,7 @@ pub struct Probe {
     images: Images,
     target: OwnedFd,
     names: Names,
+    mapped: MappedFiles,
     found: Vec<TaskEvent>,
 }
 
@@ -165,6 +168,7 @@ impl Probe {
             ebpf: None,
             target,
             names: Names::default(),
+            mapped: MappedFiles::default(),
             found: Vec::new(),
         };
         probe.ebpf = Some(loaded.ebpf);
@@ -192,10 +196,14 @@ impl Probe {
     /// Passes on everything that the kernel programs have written so far. Never waits; to be called every 10 ms or so, before
     /// the rings fill up.
     pub fn drain(&mut self, sink: &mut dyn FnMut(Event)) {
-        let (names, targets, images) = (&mut self.names, &self.targets, &mut self.images);
+        let (names, mapped) = (&mut self.names, &mut self.mapped);
+        let (targets, images) = (&self.targets, &mut self.images);
         let mut noting = |mut event: Event| {
             match &mut event {
-                Event::OffCpu(o) => names.note(o, targets),
+                Event::OffCpu(o) => {
+                    names.note(o, targets);
+                    mapped.note(o);
+                }
                 Event::Task(t) => images.task(t),
                 Event::CpuSample(s) => {
                     if let Some(name) = images.resolve(s) {
@@ -212,6 +220,7 @@ impl Probe {
         undecodable += drain::ring(&mut self.events, &mut noting).undecodable;
         self.losses.add(LossKind::Undecodable, undecodable);
         let time = now();
+        self.mapped.report(&mut |f| sink(Event::NamedFile(f)));
         self.names.report(time, &mut |n| sink(Event::ThreadName(n)));
         if time.since(self.losses_read) >= LOSS_PERIOD {
             self.losses_read = time;

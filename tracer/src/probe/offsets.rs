@@ -38,6 +38,9 @@ pub fn resolve(btf: &[u8]) -> Result<KernelOffsets, OffsetError> {
     let fdt = Layout::new(&btf, "fdtable", &["max_fds", "fd"])?;
     let file = Layout::new(&btf, "file", &["f_inode", "f_path"])?;
     let inode = Layout::new(&btf, "inode", &["i_ino", "i_mode", "i_rdev", "i_sb"])?;
+    // Pages became folios in 5.16; a kernel without either member only leaves mapped files without a name.
+    let folio = Layout::new(&btf, "folio", &["mapping"]).or_else(|_| Layout::new(&btf, "page", &["mapping"]));
+    let mapping = Layout::new(&btf, "address_space", &["host"])?;
     let sb = Layout::new(&btf, "super_block", &["s_dev", "s_magic"])?;
     let dentry = Layout::new(&btf, "dentry", &["d_parent", "d_name"])?;
     let rq = Layout::new(&btf, "request", &["q", "__sector", "__data_len", "cmd_flags"])?;
@@ -83,6 +86,8 @@ pub fn resolve(btf: &[u8]) -> Result<KernelOffsets, OffsetError> {
         inode_sb: inode.byte(&["i_sb"])?,
         sb_dev: sb.byte(&["s_dev"])?,
         sb_magic: sb.byte(&["s_magic"])?,
+        folio_mapping: folio.map_or(Ok(ABSENT), |f| f.byte_or_absent(&["mapping"]))?,
+        mapping_host: mapping.byte(&["host"])?,
         dentry_parent: dentry.byte(&["d_parent"])?,
         dentry_name: dentry.byte(&["d_name", "name"])?,
         rq_q: rq.byte(&["q"])?,
@@ -216,6 +221,8 @@ mod tests {
             ("file", vec!["f_inode", "f_path"]),
             ("inode", vec!["i_ino", "i_mode", "i_rdev", "i_sb"]),
             ("super_block", vec!["s_dev", "s_magic"]),
+            ("folio", vec!["flags", "mapping"]),
+            ("address_space", vec!["host"]),
             ("dentry", vec!["d_parent", "d_name"]),
             ("request", vec!["q", "__sector", "__data_len", "cmd_flags", "start_time_ns"]),
             ("request_queue", vec!["disk"]),
@@ -248,6 +255,7 @@ mod tests {
         assert_eq!((k.task_iowait_byte, k.task_iowait_mask), (56, 0xff));
         assert_eq!((k.file_dentry, k.dentry_name), (8 + 8, 8 + 8));
         assert_eq!((k.rq_disk, k.queue_disk, k.rq_start), (ABSENT, 0, 32));
+        assert_eq!((k.folio_mapping, k.mapping_host), (8, 0));
         assert_eq!((k.switch_has_state, k.rq_arg, k.has_pt_regs_helper), (1, 0, 1));
         assert_eq!((k.thread_size, k.regs_from_stack), (16384, 16384 - 6 * 8), "six registers in this pt_regs");
     }
@@ -301,6 +309,7 @@ mod tests {
         let k = resolve(&blob).unwrap();
         assert_eq!(k.task_iowait_mask.count_ones(), 1, "in_iowait is one bit");
         assert_eq!(k.regs_orig_ax, 15 * 8, "x86-64 system call ABI");
+        assert_ne!(k.folio_mapping, ABSENT);
         assert_eq!((k.regs_di, k.regs_dx, k.regs_r10), (14 * 8, 12 * 8, 7 * 8));
         assert_eq!(k.regs_ip, 16 * 8);
         assert_eq!(k.task_tgid, k.task_pid + 4);

@@ -98,7 +98,7 @@ fn descendants(root: Pid, parents: &HashMap<Pid, Pid>, own: Pid) -> Vec<Pid> {
 pub fn seed_waits(state: &mut BpfHashMap<MapData, u32, RawState>, threads: &[TaskEvent]) -> Result<(), MapError> {
     for t in threads {
         let Some(wait) = wait(t.pid, t.tid) else { continue };
-        match state.insert(t.tid.0, RawState(State { record: wait, sb: 0 }), NO_EXIST) {
+        match state.insert(t.tid.0, RawState(State { record: wait, sb: 0, fault: 0 }), NO_EXIST) {
             Ok(()) => {}
             Err(MapError::SyscallError(e)) if e.io_error.raw_os_error() == Some(libc::EEXIST) => {}
             Err(e) => return Err(e),

@@ -122,13 +122,7 @@ impl Fetcher {
 }
 
 /// Content of a block, checked anew: somebody may have written to the file since.
-fn content<'a>(
-    file: &File,
-    stored: &'a mut Vec<u8>,
-    expander: &'a mut Expander,
-    block: &BlockRef,
-) -> Option<&'a [u8]>
-{
+fn content<'a>(file: &File, stored: &'a mut Vec<u8>, expander: &'a mut Expander, block: &BlockRef) -> Option<&'a [u8]> {
     let header = &block.header;
     stored.resize(header.stored_len as usize, 0);
     file.read_exact_at(stored, block.at).ok()?;

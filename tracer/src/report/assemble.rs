@@ -1,7 +1,7 @@
 //! The report from timeline, attribution and diagnosis: a pure function.
 
 use super::{CauseShare, ChainLink, Gap, GapGroup, GpuReport, RecordingInfo, Report, SCHEMA, TargetInfo, tables};
-use crate::attribution::{Attribution, GpuAttribution, Link, LongGap, NoRecord, Totals, What};
+use crate::attribution::{Attribution, GpuAttribution, Link, LongGap, NoRecord, Totals, Usage, What};
 use crate::diagnosis::{Diagnosis, Verdict};
 use crate::events::{GpuState, LossKind, syscalls};
 use crate::gpu::{self, Activity, GpuSource};
@@ -112,11 +112,17 @@ fn one_gpu(p: &Parts<'_>, g: &GpuAttribution, verdict: &Verdict) -> GpuReport {
             GpuSource::Simulated => "simulated",
         }
         .into(),
+        evidence: match g.gpu.activity {
+            Activity::Intervals(_) => "intervals",
+            Activity::Windows(_) => "windows",
+        }
+        .into(),
         active_from_s: since(p, u.from),
         active_to_s: since(p, u.to),
         busy_s: u.busy.secs(),
         idle_s: u.idle.secs(),
         idle_share: u.idle.share_of(u.busy + u.idle),
+        certain_share: certain_share(u),
         before_s: u.before.secs(),
         after_s: u.after.secs(),
         gap_count: u.gaps,
@@ -124,6 +130,11 @@ fn one_gpu(p: &Parts<'_>, g: &GpuAttribution, verdict: &Verdict) -> GpuReport {
         verdict: verdict.clone(),
         state: state.unwrap_or_default(),
     }
+}
+
+/// Without idle time nothing was placed that could be wrong.
+fn certain_share(u: &Usage) -> f64 {
+    if u.idle == Nanos::ZERO { 1.0 } else { u.certain.share_of(u.idle) }
 }
 
 fn groups(totals: &Totals) -> Vec<GapGroup> {
@@ -176,7 +187,12 @@ fn what(p: &Parts<'_>, l: &Link) -> String {
             let state = if wait.uninterruptible { " (D state)" } else { "" };
             let path = tl.file(wait.file).map_or(l.path.as_deref(), |f| tl.path_of(f));
             let on = path.map_or(String::new(), |path| format!(" on {path}"));
-            format!("blocked in {}{on}{state}", syscalls::wait_name(wait.syscall))
+            let outside = l.segment.cause.is_ended_outside() && wait.waker.0 != 0;
+            let by = match tl.name_of(wait.waker, l.segment.end).filter(|_| outside) {
+                Some(name) => format!(" until {name} (thread {}) ended it", wait.waker),
+                None => String::new(),
+            };
+            format!("blocked in {}{on}{state}{by}", syscalls::wait_name(wait.syscall))
         }
         What::NoRecord(why) => match why {
             NoRecord::NotAlive => "the thread did not exist",
@@ -203,10 +219,19 @@ fn notes(p: &Parts<'_>) -> Vec<String> {
             p.timeline.contradictions
         ));
     }
-    if p.attribution.gpus.iter().any(|g| matches!(g.gpu.activity, Activity::Windows(_))) {
+    let windows: Vec<&GpuAttribution> =
+        p.attribution.gpus.iter().filter(|g| matches!(g.gpu.activity, Activity::Windows(_))).collect();
+    if !windows.is_empty() {
         out.push(
             "GPU activity is known as NVML utilization over windows of about 1/6 s: how long the GPU was idle is known, when inside a window is not; causes are assigned most certain first.".into(),
         );
+    }
+    for g in windows.iter().filter(|g| g.usage.idle > Nanos::ZERO) {
+        out.push(format!(
+            "GPU {}: {:.0} % of its idle time certainly lies where it is placed, in windows without any work or in waits during which a GPU has nothing to do; the rest is placed by likelihood.",
+            g.gpu.gpu.0,
+            100.0 * certain_share(&g.usage)
+        ));
     }
     out
 }

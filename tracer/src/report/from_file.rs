@@ -1,11 +1,11 @@
 //! The report of a recording file: reads, attributes, diagnoses and assembles.
 
-use super::{Parts, Report, assemble, tables};
+use super::{Parts, Report, assemble, evidence, tables};
 use crate::attribution::{Attributor, Evidence};
 use crate::diagnosis;
-use crate::gpu::{self, GpuActivity, GpuSource, TraceError};
+use crate::gpu::TraceError;
 use crate::recording::{Header, ReadError, Reader};
-use crate::timeline::{Recorded, Timeline};
+use crate::timeline::Recorded;
 use crate::units::{MonoNs, Nanos};
 use std::path::{Path, PathBuf};
 
@@ -16,9 +16,10 @@ pub struct Options {
     pub from: Option<Nanos>,
     /// End of that part.
     pub to: Option<Nanos>,
-    /// A trace of GPU activity to use instead of what was recorded, of kind `busy` (docs/gpu-evidence.md).
-    pub gpu_trace: Option<PathBuf>,
-    /// The trace is of a simulated GPU.
+    /// Traces of GPU activity to use instead of what was recorded, of any kind that docs/gpu-evidence.md lists: one, or one of
+    /// each process.
+    pub gpu_trace: Vec<PathBuf>,
+    /// The traces are of a simulated GPU.
     pub simulated: bool,
     /// Intervals that are held at a time; a good number if `None`. The report is the same whatever it is.
     pub part_rows: Option<usize>,
@@ -72,18 +73,14 @@ pub fn of_file(path: &Path, options: &Options) -> Result<Report, ReportError> {
         (None, None) => None,
         (from, to) => Some((start + from.unwrap_or_default(), to.map_or(MonoNs(u64::MAX), |to| start + to))),
     };
-    let mut seen = (Evidence::default(), tables::Opens::default());
+    let mut seen = (Evidence::default(), (tables::Opens::default(), evidence::InDriver::default()));
     let recorded = Recorded::survey(&mut reader, path, part, &mut seen)?;
-    let (evidence, opens) = seen;
+    let (evidence, (opens, in_driver)) = seen;
     if part.is_some_and(|(from, _)| from >= recorded.end) {
         return Err(ReportError::PastEnd { length: recorded.end.since(start) });
     }
-    let activity = activity(recorded.timeline(), options)?;
-    let mut notes = Vec::new();
-    if activity.is_empty() {
-        notes.push(header.gpu_note.clone().unwrap_or_else(|| "No GPU was watched while recording.".into()));
-    }
-    let mut attributor = Attributor::new(recorded.timeline(), &evidence, &header.mounts, activity);
+    let gpu = evidence::find(recorded.timeline(), &in_driver, &header, recorded.trailer.as_ref(), options)?;
+    let mut attributor = Attributor::new(recorded.timeline(), &evidence, &header.mounts, gpu.activity);
     let mut tables = tables::Tables::new(opens);
     let mut sums = diagnosis::Sums::default();
     let mut sweep = recorded.sweep(options.part_rows.unwrap_or(PART_ROWS));
@@ -106,7 +103,7 @@ pub fn of_file(path: &Path, options: &Options) -> Result<Report, ReportError> {
         tables,
         attribution: &attribution,
         diagnosis: &diagnosis,
-        notes: notes_of(&header, notes),
+        notes: notes_of(&header, gpu.notes),
     }))
 }
 
@@ -117,21 +114,6 @@ fn check_part(from: Option<Nanos>, to: Option<Nanos>) -> Result<(), ReportError>
         (_, Some(Nanos::ZERO)) => Err(ReportError::NothingBefore),
         _ => Ok(()),
     }
-}
-
-fn activity(tl: &Timeline, options: &Options) -> Result<Vec<GpuActivity>, TraceError> {
-    let Some(trace) = &options.gpu_trace else {
-        return Ok(gpu::windows_to_activity(&tl.gpus, &tl.gpu_windows));
-    };
-    let mut activity = gpu::read_busy(trace, tl.span.1)?;
-    gpu::check_overlap(&activity, tl.span.0, tl.span.1)?;
-    if options.simulated {
-        for g in &mut activity {
-            g.source = GpuSource::Simulated;
-            g.name = "simulated GPU".into();
-        }
-    }
-    Ok(activity)
 }
 
 fn notes_of(header: &Header, mut notes: Vec<String>) -> Vec<String> {

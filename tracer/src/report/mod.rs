@@ -2,6 +2,7 @@
 
 mod assemble;
 mod escape;
+mod evidence;
 mod from_file;
 mod json;
 mod model;

@@ -84,6 +84,8 @@ pub struct GpuReport {
     pub name: String,
     /// Source of the evidence: `nvml`, `trace`, `cuda`, `simulated` or `none`.
     pub source: String,
+    /// How its busy times are known: `intervals` (exactly) or `windows` (as a share of windows).
+    pub evidence: String,
     /// From its first to its last busy moment: start.
     pub active_from_s: f64,
     /// End of that span.
@@ -94,6 +96,9 @@ pub struct GpuReport {
     pub idle_s: f64,
     /// Idle share of the span, 0 to 1.
     pub idle_share: f64,
+    /// Share of the idle time that is sure to lie where it was placed, 0 to 1: 1 with exact intervals; with windows, the part
+    /// that lies in windows without any work or was placed in waits during which a GPU has nothing to do.
+    pub certain_share: f64,
     /// Idle time before the first busy moment, seconds.
     pub before_s: f64,
     /// Idle time after the last busy moment, seconds.

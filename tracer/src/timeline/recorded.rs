@@ -146,11 +146,7 @@ impl Recorded {
         self.index.sort_by_key(|e| e.last);
     }
 
-    fn read_samples(
-        &mut self,
-        block: &BlockRef,
-        witness: &mut impl Witness,
-    ) -> Option<Option<Indexed>> {
+    fn read_samples(&mut self, block: &BlockRef, witness: &mut impl Witness) -> Option<Option<Indexed>> {
         let part = self.part;
         let mut entry: Option<Indexed> = None;
         for s in self.fetcher.samples(block)? {

@@ -55,20 +55,10 @@ pub struct Ending {
 impl Sweep {
     pub(super) fn new(recorded: Recorded, most: usize) -> Sweep {
         let lines = recorded.timeline.threads.len();
-        let held =
-            || Held { intervals: vec![Vec::new(); lines], samples: vec![Vec::new(); lines], blocks: Vec::new() };
+        let held = || Held { intervals: vec![Vec::new(); lines], samples: vec![Vec::new(); lines], blocks: Vec::new() };
         let left = recorded.index.len();
         let rows = Rows::default();
-        Sweep {
-            recorded,
-            most: most.max(1),
-            left,
-            reached: LAST,
-            begun: false,
-            held: held(),
-            spare: held(),
-            rows,
-        }
+        Sweep { recorded, most: most.max(1), left, reached: LAST, begun: false, held: held(), spare: held(), rows }
     }
 
     /// The next part, going back in time; `None` when the start of the recording was reached. `need` says from when on
@@ -174,8 +164,7 @@ impl Sweep {
         let belongs = |t: MonoNs| t >= own.start && (t < own.end || own.end == LAST);
         let mut contradictions = 0;
         let mut with_path: Vec<MonoNs> = Vec::new();
-        for ((line, intervals), samples) in
-            tl.threads.iter_mut().zip(&self.held.intervals).zip(&mut self.held.samples)
+        for ((line, intervals), samples) in tl.threads.iter_mut().zip(&self.held.intervals).zip(&mut self.held.samples)
         {
             line.intervals.clear();
             for i in intervals {

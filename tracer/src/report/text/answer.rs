@@ -113,9 +113,13 @@ fn gpu_line(gpu: &GpuReport) -> String {
 /// How much could be won.
 fn bound(verdict: &Verdict) -> String {
     match (verdict.speedup_bound, verdict.cause) {
-        (Some(times), Some(cause)) if times.is_finite() && (1.005..1e4).contains(&times) => {
-            let times = if times < 1.095 { format!("{times:.2}") } else { format!("{times:.1}") };
-            format!(" At most {times}× faster if this went away ({}).", words::cause(cause))
+        (Some(bound), Some(cause)) if bound.is_finite() && (1.005..1e4).contains(&bound) => {
+            let times = if bound < 1.095 { format!("{bound:.2}") } else { format!("{bound:.1}") };
+            let shorter = hundredths(1.0 - 1.0 / bound);
+            format!(
+                " At most {times}× faster (an epoch {shorter} % shorter) if this went away ({}).",
+                words::cause(cause)
+            )
         }
         _ => String::new(),
     }

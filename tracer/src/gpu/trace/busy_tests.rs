@@ -1,14 +1,11 @@
 //! Busy files: good, untidy and bad ones.
 
 use super::*;
-use std::io::Write as _;
 
 const END: MonoNs = MonoNs(1_000);
 
 fn read(text: &str) -> Result<Vec<GpuActivity>, TraceError> {
-    let mut file = tempfile::NamedTempFile::new().unwrap();
-    file.write_all(text.as_bytes()).unwrap();
-    read_busy(file.path(), END)
+    super::read(Path::new("/tmp/busy.jsonl"), text.as_bytes(), END).map(|(activity, _)| activity)
 }
 
 fn lines(list: &[(u64, u32, bool)]) -> String {
@@ -91,9 +88,6 @@ fn what_is_not_a_busy_file_is_refused_in_one_sentence() {
             "{\"t_ns\": 1, \"gpu\": 0, \"busy\": true}\n\u{0}\u{1}binary\n",
             "line 2 of the GPU trace is not a JSON object;",
         ),
-        ("{\"schemaVersion\": 1,\n \"traceEvents\": [\n", "the GPU trace is a Chrome trace,"),
-        ("[\n{\"ph\": \"X\", \"ts\": 1}]", "the GPU trace is a Chrome trace,"),
-        ("{\"traceEvents\": []}", "the GPU trace is a Chrome trace,"),
         ("{\"gpu\": 0, \"busy\": true}", "line 1 of the GPU trace field \"t_ns\" is missing;"),
         ("{\"t_ns\": -5, \"gpu\": 0, \"busy\": true}", "line 1 of the GPU trace field \"t_ns\" is negative;"),
         (
@@ -123,14 +117,6 @@ fn what_is_not_a_busy_file_is_refused_in_one_sentence() {
 #[test]
 fn an_endless_line_is_refused_without_being_read() {
     assert!(failure(&"x".repeat(1 << 20)).starts_with("line 1 of the GPU trace is not a JSON object"));
-}
-
-#[test]
-fn a_missing_file_and_a_directory_are_told_apart() {
-    let e = read_busy(Path::new("/nowhere/busy.jsonl"), END).unwrap_err().to_string();
-    assert!(e.starts_with("the GPU trace /nowhere/busy.jsonl cannot be read (No such file"), "{e}");
-    let e = read_busy(Path::new("/"), END).unwrap_err().to_string();
-    assert!(e.starts_with("the GPU trace / is a directory;"), "{e}");
 }
 
 #[test]

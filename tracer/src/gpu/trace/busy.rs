@@ -1,13 +1,11 @@
-//! GPU traces that a person brings along, kind `busy`: one JSON object a line at each change of a GPU's state, described
-//! in docs/gpu-evidence.md.
+//! Busy files: one JSON object a line at each change of a GPU's state, described in docs/gpu-evidence.md.
 
-use super::error::TraceError;
-use super::evidence::{Activity, BusyInterval, GpuActivity, GpuSource};
+use crate::gpu::{Activity, BusyInterval, GpuActivity, GpuSource, TraceError};
 use crate::units::{GpuIndex, MonoNs};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
+use std::io::{BufRead, Read as _};
 use std::path::Path;
 
 /// A longer line is no busy line; reading on would only fill memory.
@@ -31,32 +29,41 @@ struct Change {
     busy: bool,
 }
 
-/// Reads a busy file into exact intervals, one entry per GPU in it.
+/// Reads a busy file into exact intervals, one entry per GPU in it; with a sentence where it is cut off.
 ///
 /// Lines may be out of order and repeat a state. An interval that is open at the end lasts until `recording_end`, or until
 /// the last time in the file where that is later. A last line without its newline is ignored unless it is whole: the
 /// writer was stopped while writing it.
-pub fn read_busy(path: &Path, recording_end: MonoNs) -> Result<Vec<GpuActivity>, TraceError> {
-    let unreadable = |why| TraceError::Unreadable { path: path.to_owned(), why };
-    let file = File::open(path).map_err(unreadable)?;
-    if file.metadata().map_err(unreadable)?.is_dir() {
-        return Err(TraceError::Directory { path: path.to_owned() });
-    }
-    activities(read_changes(path, BufReader::new(file))?, recording_end, path)
+pub(super) fn read(
+    path: &Path,
+    file: impl BufRead,
+    recording_end: MonoNs,
+) -> Result<(Vec<GpuActivity>, Option<String>), TraceError> {
+    let (changes, cut) = read_changes(path, file)?;
+    let cut =
+        cut.then(|| "The busy file is cut off or damaged where it was packed: what comes before is used.".to_owned());
+    Ok((activities(changes, recording_end, path)?, cut))
 }
 
-fn read_changes(path: &Path, mut file: impl BufRead) -> Result<BTreeMap<GpuIndex, Vec<Change>>, TraceError> {
-    let mut changes: BTreeMap<GpuIndex, Vec<Change>> = BTreeMap::new();
+type Changes = BTreeMap<GpuIndex, Vec<Change>>;
+
+/// All changes, and whether the stream broke off.
+fn read_changes(path: &Path, mut file: impl BufRead) -> Result<(Changes, bool), TraceError> {
+    let mut changes = Changes::new();
     let mut bytes = Vec::new();
+    let mut cut = false;
     for line in 1.. {
         bytes.clear();
         let read = file.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut bytes);
         match read {
             Ok(0) => break,
             Ok(_) => {}
-            // Opening a directory succeeds, reading it does not.
-            Err(e) if e.kind() == ErrorKind::IsADirectory => {
-                return Err(TraceError::Directory { path: path.to_owned() });
+            // A gzip stream that ends early or is damaged: its whole lines count.
+            Err(e) if matches!(e.kind(), UnexpectedEof | InvalidInput | InvalidData) && !changes.is_empty() => {
+                cut = true;
+                if serde_json::from_slice::<Map<String, Value>>(&bytes).is_err() {
+                    break;
+                }
             }
             Err(why) => return Err(TraceError::Unreadable { path: path.to_owned(), why }),
         }
@@ -64,9 +71,6 @@ fn read_changes(path: &Path, mut file: impl BufRead) -> Result<BTreeMap<GpuIndex
             continue;
         }
         match serde_json::from_slice::<Value>(&bytes) {
-            Ok(Value::Object(fields)) if fields.contains_key("traceEvents") => {
-                return Err(TraceError::ChromeTrace { path: path.to_owned() });
-            }
             Ok(Value::Object(fields)) => {
                 let (gpu, change) = parse(&fields).map_err(|(field, problem)| TraceError::Field {
                     path: path.to_owned(),
@@ -78,20 +82,13 @@ fn read_changes(path: &Path, mut file: impl BufRead) -> Result<BTreeMap<GpuIndex
             }
             // Torn: the writer was stopped in the middle of it.
             Err(e) if e.is_eof() && !bytes.ends_with(b"\n") && !changes.is_empty() => break,
-            _ if line == 1 && looks_like_chrome(&bytes, &mut file) => {
-                return Err(TraceError::ChromeTrace { path: path.to_owned() });
-            }
             _ => return Err(TraceError::NotJson { path: path.to_owned(), line }),
         }
+        if cut {
+            break;
+        }
     }
-    if changes.is_empty() { Err(TraceError::Empty { path: path.to_owned() }) } else { Ok(changes) }
-}
-
-/// Profilers write one object over many lines (or one line longer than ours), whose head tells what it is.
-fn looks_like_chrome(first: &[u8], file: &mut impl BufRead) -> bool {
-    let has = |bytes: &[u8], word: &str| bytes.windows(word.len()).any(|w| w == word.as_bytes());
-    let words = ["\"traceEvents\"", "\"schemaVersion\"", "\"deviceProperties\"", "\"ph\""];
-    words.iter().any(|w| has(first, w)) || file.fill_buf().is_ok_and(|next| words.iter().any(|w| has(next, w)))
+    if changes.is_empty() { Err(TraceError::Empty { path: path.to_owned() }) } else { Ok((changes, cut)) }
 }
 
 fn parse(fields: &Map<String, Value>) -> Result<(GpuIndex, Change), (&'static str, &'static str)> {
@@ -198,5 +195,5 @@ fn spans_of(activity: &GpuActivity) -> Option<(MonoNs, MonoNs)> {
 }
 
 #[cfg(test)]
-#[path = "trace_tests.rs"]
+#[path = "busy_tests.rs"]
 mod tests;
