@@ -254,13 +254,7 @@ pub fn read(path: &Path) -> Result<(Header, Vec<Event>)> {
 
 /// Writes a recording; without an end if `ended` is not given. Blocks are closed about every `block` nanoseconds of its
 /// own time.
-pub fn write(
-    path: &Path,
-    header: &Header,
-    events: &[Event],
-    ended: Option<MonoNs>,
-    block: Nanos,
-) -> Result<()> {
+pub fn write(path: &Path, header: &Header, events: &[Event], ended: Option<MonoNs>, block: Nanos) -> Result<()> {
     let mut writer = Writer::create(path, header, true)?;
     let mut next = header.started.mono + block;
     for event in events {
@@ -276,8 +270,7 @@ pub fn write(
     match ended {
         Some(mono) => {
             let ended = ClockReading { mono, ..header.started };
-            let trailer =
-                Trailer { ended, reason: "duration".to_owned(), command_status: None, cost: Cost::default() };
+            let trailer = Trailer { ended, reason: "duration".to_owned(), command_status: None, cost: Cost::default() };
             writer.finish(&trailer)?;
         }
         // As if it had been killed.

@@ -355,7 +355,7 @@ mod adversaries {
     use std::time::{Duration, Instant};
 
     /// Enough to tell time that grows with the square; a build without optimisation gets fewer.
-    const COUNT: u64 = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
+    const COUNT: u64 = if cfg!(debug_assertions) { 50_000 } else { 1_000_000 };
     const LIMIT: Duration = Duration::from_secs(2);
 
     /// Interval number `n` of the recording, 1 µs long, one every 2 µs a thread.
