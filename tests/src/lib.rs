@@ -2,6 +2,7 @@
 
 pub mod binary;
 pub mod cgroup;
+pub mod damage;
 pub mod dataloader;
 pub mod disks;
 pub mod leftovers;

@@ -4,20 +4,8 @@ use super::Cause;
 use super::calls::{self, CallKind};
 use super::roles::{Role, Roles};
 use super::segment::{Segment, What};
-use crate::events::GpuWindow;
 use crate::timeline::Timeline;
-use crate::units::{MonoNs, Nanos};
-
-/// Cuts the window in which the feeder ended: what the GPU did in it, it did before.
-pub(super) fn cut_at_death(windows: &mut Vec<GpuWindow>, died: MonoNs) {
-    let Some(n) = windows.iter().position(|w| w.start < died && died < w.end) else { return };
-    let Some(w) = windows.get_mut(n) else { return };
-    let rest = GpuWindow { start: died, utilization: 0.0, ..*w };
-    let (whole, left) = (w.end.since(w.start).0 as f64, died.since(w.start).0 as f64);
-    w.utilization = (f64::from(w.utilization) * whole / left).min(100.0) as f32;
-    w.end = died;
-    windows.insert(n + 1, rest);
-}
+use crate::units::Nanos;
 
 const SURE: u8 = 0;
 
@@ -28,8 +16,10 @@ const LEAST_CERTAIN: u8 = 3;
 pub(super) fn spend(tl: &Timeline, roles: &Roles, segments: &mut [Segment], idle: Nanos) -> Nanos {
     let mut left = idle;
     let mut sure = Nanos::ZERO;
+    let doubts: Vec<u8> =
+        segments.iter().zip(beside_driver(segments)).map(|(s, beside)| doubt(tl, roles, s, beside)).collect();
     for class in SURE..=LEAST_CERTAIN {
-        let members: Vec<usize> = (0..segments.len()).filter(|i| doubt(tl, roles, segments, *i) == class).collect();
+        let members: Vec<usize> = (0..).zip(&doubts).filter(|(_, d)| **d == class).map(|(n, _)| n).collect();
         let total: Nanos = members.iter().filter_map(|i| segments.get(*i)).map(Segment::length).sum();
         let spent = total.0.min(left.0);
         let mut given = 0;
@@ -51,9 +41,9 @@ pub(super) fn spend(tl: &Timeline, roles: &Roles, segments: &mut [Segment], idle
     sure
 }
 
-/// How doubtful it is that the GPU was idle during a segment: 0 is sure.
-fn doubt(tl: &Timeline, roles: &Roles, segments: &[Segment], n: usize) -> u8 {
-    let Some(s) = segments.get(n) else { return LEAST_CERTAIN };
+/// How doubtful it is that the GPU was idle during a segment: 0 is sure. `beside_driver`: its thread was in the GPU driver
+/// just before or after it.
+fn doubt(tl: &Timeline, roles: &Roles, s: &Segment, beside_driver: bool) -> u8 {
     let Some((ix, line)) = s.thread.and_then(|ix| Some((ix, tl.thread(ix)?))) else { return LEAST_CERTAIN };
     match s.cause {
         // In the driver, or in a wait that nothing explains: probably waiting for the GPU's own work.
@@ -65,7 +55,7 @@ fn doubt(tl: &Timeline, roles: &Roles, segments: &[Segment], n: usize) -> u8 {
             _ => LEAST_CERTAIN,
         },
         // Preempted while it waited for the GPU: the GPU went on working.
-        Cause::CpuStarved | Cause::CpuThrottled if beside_driver(segments, n) => LEAST_CERTAIN,
+        Cause::CpuStarved | Cause::CpuThrottled if beside_driver => LEAST_CERTAIN,
         Cause::HostCode => match roles.of(ix) {
             Role::Feeder => 1,
             // Threads that drive the GPU beside the feeder, such as the backward pass.
@@ -75,36 +65,16 @@ fn doubt(tl: &Timeline, roles: &Roles, segments: &[Segment], n: usize) -> u8 {
     }
 }
 
-/// Whether the thread of a segment was in the GPU driver just before or after it.
-fn beside_driver(segments: &[Segment], n: usize) -> bool {
-    let thread = segments.get(n).map(|s| s.thread);
-    let driver = |s: &&Segment| s.cause == Cause::GpuDriver && Some(s.thread) == thread;
+/// For each segment whether its thread was in the GPU driver just before or after it.
+fn beside_driver(segments: &[Segment]) -> Vec<bool> {
     // A preempted thread may be switched in and out again before it is sampled: look past its own short pieces.
-    let own = |s: &&Segment| Some(s.thread) == thread && s.cause != Cause::Preprocessing;
-    let after = segments.iter().skip(n + 1).take_while(own).find(driver);
-    let before = segments.get(..n).into_iter().flatten().rev().take_while(own).find(driver);
-    after.or(before).is_some()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::units::GpuIndex;
-
-    #[test]
-    fn the_gpu_worked_before_its_feeder_ended() {
-        let window = |start, end, utilization| GpuWindow {
-            gpu: GpuIndex(0),
-            start: MonoNs(start),
-            end: MonoNs(end),
-            utilization,
-        };
-        let mut windows = vec![window(0, 100, 50.0), window(100, 200, 20.0), window(200, 300, 0.0)];
-        cut_at_death(&mut windows, MonoNs(140));
-        let said: Vec<_> = windows.iter().map(|w| (w.start.0, w.end.0, w.utilization)).collect();
-        assert_eq!(said, [(0, 100, 50.0), (100, 140, 50.0), (140, 200, 0.0), (200, 300, 0.0)]);
-        let before = windows.clone();
-        cut_at_death(&mut windows, MonoNs(300));
-        assert_eq!(windows, before);
+    let own = |a: &Segment, b: &Segment| {
+        a.thread == b.thread && a.cause != Cause::Preprocessing && b.cause != Cause::Preprocessing
+    };
+    let mut beside = Vec::with_capacity(segments.len());
+    for stretch in segments.chunk_by(own) {
+        let driver = stretch.iter().any(|s| s.cause == Cause::GpuDriver);
+        beside.resize(beside.len() + stretch.len(), driver);
     }
+    beside
 }

@@ -17,6 +17,10 @@ const MAX_DEPTH: u32 = 24;
 /// the next index. Measured 0.1 to 0.6 ms an early batch in PyTorch; a real loop body takes longer or makes the GPU busy.
 const DELIVERY: Nanos = Nanos::from_millis(2);
 
+/// So many other waits in a row are no delivery work, however short: looked through for every wait of a thread that does
+/// nothing else, they would take most of the walk's time.
+const OTHERS: u32 = 100;
+
 /// Walks one timeline.
 #[derive(Debug)]
 pub struct Walker<'a> {
@@ -213,7 +217,8 @@ impl<'a> Walker<'a> {
         }
         let poll = calls::kind(last.syscall) == CallKind::Poll;
         let mut k = n;
-        while start > floor && k > 0 {
+        let mut others = 0;
+        while start > floor && k > 0 && others < OTHERS {
             k -= 1;
             let Some(i) = line.intervals.get(k) else { break };
             if start.since(i.on) > DELIVERY {
@@ -222,6 +227,9 @@ impl<'a> Walker<'a> {
             let same = i.syscall == last.syscall && (poll || i.arg0 == last.arg0) && mergeable(i);
             if same {
                 start = i.off;
+                others = 0;
+            } else {
+                others += 1;
             }
             // Another wait in between is part of the delivery as long as it is short; the check above bounds their sum.
         }

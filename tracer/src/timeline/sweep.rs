@@ -12,6 +12,9 @@ use std::ops::Range;
 /// So much more than what is asked for is known before and after it: what explains a moment may lie a little beside it.
 pub const MARGIN: Nanos = Nanos::from_millis(100);
 
+/// So many intervals are read for the sake of a gap's beginning however small the parts are.
+const FEW: usize = 8_192;
+
 /// A recording that is read from its end.
 #[derive(Debug)]
 pub struct Sweep {
@@ -59,8 +62,8 @@ impl Sweep {
     }
 
     /// The next part, going back in time; `None` when the start of the recording was reached. `need` says from when on
-    /// everything should be known to explain what ends in a part; twice the usual number of intervals at most is read
-    /// for its sake, and [`Timeline::known_from`] says what came of it.
+    /// everything should be known to explain what ends in a part; for its sake as many intervals more
+    /// are read as make up a part, and [`Timeline::known_from`] says what came of it.
     pub fn next_part(&mut self, need: impl FnOnce(&Range<MonoNs>) -> MonoNs) -> Option<&Timeline> {
         if self.begun && self.reached == MonoNs(0) {
             return None;
@@ -76,7 +79,7 @@ impl Sweep {
         let own = self.known_from()..end;
         let wanted = need(&own).min(own.start) - MARGIN;
         let mut more = 0;
-        while self.left > 0 && self.known_from() > wanted && more < self.most {
+        while self.left > 0 && self.known_from() > wanted && more < self.most.max(FEW) {
             more += self.step_back();
         }
         let known_from = self.known_from();
