@@ -221,10 +221,15 @@ fn attributes(number: u64, meta: &Metadata) -> FileAttr {
     }
 }
 
-/// Answers with what a closure gives, or with its error.
+/// Gives `?` in an expression a function to return from.
+fn attempt<T>(of: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    of()
+}
+
+/// Answers with what an expression gives, or with its error.
 macro_rules! answer {
     ($reply:ident, $result:expr, $value:pat => $good:expr) => {
-        match (|| -> io::Result<_> { $result })() {
+        match attempt(|| $result) {
             Ok($value) => $good,
             Err(error) => $reply.error(Errno::from(error)),
         }

@@ -2,7 +2,7 @@
 
 use super::scenario::Hold;
 use super::scenarios::python;
-use crate::cgroup::{BlkioGroup, MemoryGroup};
+use crate::cgroup::{BlkioGroup, CpuGroup, MemoryGroup};
 use crate::disks::whole_disk;
 use crate::loopdev::{self, run};
 use crate::process::ChildGuard;
@@ -28,6 +28,33 @@ impl Hold for All {
 
     fn apply(&mut self, pids: &[u32]) -> Result<()> {
         self.0.iter_mut().try_for_each(|hold| hold.apply(pids))
+    }
+}
+
+/// The job goes before others that use the machine, for scenarios that are not about CPUs. A nice value would not do: where
+/// the scheduler groups tasks by session, it counts within the session only.
+pub struct Ahead {
+    hold: Box<dyn Hold>,
+    group: Option<CpuGroup>,
+}
+
+impl Ahead {
+    /// Beside this hold.
+    pub fn with(hold: Box<dyn Hold>) -> Box<dyn Hold> {
+        Box::new(Ahead { hold, group: None })
+    }
+}
+
+impl Hold for Ahead {
+    fn data(&self) -> Option<PathBuf> {
+        self.hold.data()
+    }
+
+    fn apply(&mut self, pids: &[u32]) -> Result<()> {
+        let group = CpuGroup::ahead_of_others()?;
+        pids.iter().try_for_each(|pid| group.add(Pid(*pid)))?;
+        self.group = Some(group);
+        self.hold.apply(pids)
     }
 }
 
@@ -183,15 +210,15 @@ enum SwapOn {
 impl ShortOfMemory {
     /// Reads from swap are limited to [`SWAP_READS`] a second.
     pub fn with_slow_swap(scratch: &Path, mib: u64) -> Result<Box<dyn Hold>> {
-        ShortOfMemory::new(scratch, mib, SwapOn::Disk(Swap::new(256 << 20)?))
+        ShortOfMemory::laid(scratch, mib, SwapOn::Disk(Swap::new(256 << 20)?))
     }
 
     /// Swap is compressed memory.
     pub fn with_compressed_swap(scratch: &Path, mib: u64) -> Result<Box<dyn Hold>> {
-        ShortOfMemory::new(scratch, mib, SwapOn::Memory { _swap: CompressedSwap::new()? })
+        ShortOfMemory::laid(scratch, mib, SwapOn::Memory { _swap: CompressedSwap::new()? })
     }
 
-    fn new(scratch: &Path, mib: u64, swap: SwapOn) -> Result<Box<dyn Hold>> {
+    fn laid(scratch: &Path, mib: u64, swap: SwapOn) -> Result<Box<dyn Hold>> {
         let memory = MemoryGroup::with_limit(mib << 20)?;
         let data = scratch.join("data");
         fs::create_dir_all(&data)?;

@@ -2,12 +2,13 @@
 
 use super::python;
 use crate::lab::holds::{
-    All, BusyCpus, CheckpointsElsewhere, DataOnSlowDisk, DataOnSlowShare, FewRequests, LimitedDisk, ShortOfMemory,
-    SlowServer, Slowness, no_fuse, no_limits, no_slow_disk, no_swap, no_uring,
+    Ahead, All, BusyCpus, CheckpointsElsewhere, DataOnSlowDisk, DataOnSlowShare, FewRequests, LimitedDisk,
+    ShortOfMemory, SlowServer, Slowness, no_fuse, no_limits, no_slow_disk, no_swap, no_uring,
 };
 use crate::lab::scenario::{Free, Hold, Parts, Scenario};
 use crate::swap::CompressedSwap;
 use anyhow::Result;
+use std::path::Path;
 use std::time::Duration;
 
 /// Without workers, main's own work between its reads is part of preparing the data.
@@ -47,17 +48,21 @@ const TREE: &str = "--read tree --file-kb 4 --files 3000 --compute-ms 5";
 /// The same when the files are there; nothing is in the page cache, and each is read once.
 const TREE_MADE: &str = "--read tree --file-kb 4 --files 3000 --compute-ms 5 --made --cold-epochs 0";
 
-/// Name, what it is about; workload and its arguments; hold; rows => verdicts, unless something is missing.
+/// What is done with the hold, else the job goes before others; name, what it is about; workload and its arguments; hold; rows => verdicts, unless something is missing.
 macro_rules! job {
     ($name:literal: $about:literal, $script:ident $args:expr, $hold:expr, $rows:expr => $verdict:expr, unless $missing:expr) => {
-        job!(job, $name: $about, $script $args, $hold, $rows => $verdict, unless $missing)
+        job!(|hold| Ahead::with(hold), $name: $about, $script $args, $hold, $rows => $verdict, unless $missing)
     };
-    ($start:ident, $name:literal: $about:literal, $script:ident $args:expr, $hold:expr, $rows:expr => $verdict:expr, unless $missing:expr) => {
+    ($wrap:expr, $name:literal: $about:literal, $script:ident $args:expr, $hold:expr, $rows:expr => $verdict:expr, unless $missing:expr) => {
         Scenario {
             name: $name,
             about: $about,
-            job: || $start(concat!(stringify!($script), ".py"), $args),
-            hold: $hold,
+            job: || job(concat!(stringify!($script), ".py"), $args),
+            hold: |scratch| {
+                let hold: fn(&Path) -> Result<Box<dyn Hold>> = $hold;
+                let wrap: fn(Box<dyn Hold>) -> Box<dyn Hold> = $wrap;
+                Ok(wrap(hold(scratch)?))
+            },
             rows: $rows,
             verdict: &$verdict,
             missing: $missing,
@@ -65,14 +70,7 @@ macro_rules! job {
     };
 }
 
-/// The command line of a workload. It goes before others that use the machine: these scenarios are not about CPUs.
 fn job(script: &str, args: &str) -> Result<Vec<String>> {
-    let first = ["nice", "--adjustment=-20"].map(str::to_owned);
-    Ok(first.into_iter().chain(among_equals(script, args)?).collect())
-}
-
-/// The same, with the priority that all have.
-fn among_equals(script: &str, args: &str) -> Result<Vec<String>> {
     python(script, &args.split_whitespace().collect::<Vec<_>>())
 }
 
@@ -292,7 +290,7 @@ fn pairs() -> Vec<Scenario> {
             &[] => ["storage_io"], unless no_limits
         },
         job! {
-            among_equals, "preprocessing+competitor": "a transform, while other processes want the CPUs",
+            |hold| hold, "preprocessing+competitor": "a transform, while other processes want the CPUs",
             loader "--read files --cold-epochs 0 --work-ms 6 --compute-ms 10",
             |_| boxed(BusyCpus::default()),
             &[] => ["cpu_starvation"], unless none
