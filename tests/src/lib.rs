@@ -3,6 +3,7 @@
 pub mod binary;
 pub mod cgroup;
 pub mod dataloader;
+pub mod lab;
 pub mod loopdev;
 pub mod lost;
 pub mod process;
@@ -13,4 +14,4 @@ pub mod tmpfs;
 pub mod traced;
 pub mod truth;
 
-pub use standin::standin_nvml;
+pub use standin::{standin_cuda, standin_nvml};
