@@ -178,6 +178,11 @@ impl MemoryGroup {
         Ok(MemoryGroup(dir))
     }
 
+    /// Its directory.
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
     /// Moves a process, all its threads included, into the group.
     pub fn add(&self, pid: Pid) -> anyhow::Result<()> {
         self.0.add(pid)

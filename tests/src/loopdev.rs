@@ -6,21 +6,29 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use tempfile::TempDir;
 
 /// A block device that nobody else uses, on a file of its own.
 pub struct LoopDevice {
     path: String,
-    backing: TempDir,
+    image: PathBuf,
+    /// The folder of the image, if it is the device's own.
+    _folder: Option<TempDir>,
 }
 
 impl LoopDevice {
     /// A device of so many bytes, past the page cache of the file under it.
     pub fn new(bytes: u64) -> Result<LoopDevice> {
         // Not in /tmp by default: O_DIRECT needs a real file system below.
-        let dir = TempDir::new_in("/var/tmp")?;
-        let image = dir.path().join("image");
+        let dir = scratch()?;
+        let mut device = LoopDevice::on(dir.path().join("image"), bytes)?;
+        device._folder = Some(dir);
+        Ok(device)
+    }
+
+    /// The same on a file that is made at `image`, on a file system of the caller's choice.
+    pub fn on(image: PathBuf, bytes: u64) -> Result<LoopDevice> {
         let file = File::create(&image)?;
         file.set_len(bytes)?;
         // A device that reads holes never reaches the disk, but one that was written has to.
@@ -28,7 +36,7 @@ impl LoopDevice {
             .args(["if=/dev/zero", "bs=1M", "conv=notrunc,fsync"])
             .args([format!("of={}", image.display()), format!("count={}", bytes >> 20)]))?;
         let made = run(Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(&image))?;
-        Ok(LoopDevice { path: made.trim().to_owned(), backing: dir })
+        Ok(LoopDevice { path: made.trim().to_owned(), image, _folder: None })
     }
 
     /// Its device node.
@@ -38,7 +46,7 @@ impl LoopDevice {
 
     /// The file under it.
     pub fn image(&self) -> PathBuf {
-        self.backing.path().join("image")
+        self.image.clone()
     }
 
     /// Its number.
@@ -66,10 +74,14 @@ pub struct Mounted {
 impl Mounted {
     /// A fresh file system of so many bytes.
     pub fn new(bytes: u64) -> Result<Mounted> {
-        let device = LoopDevice::new(bytes)?;
+        Mounted::on(LoopDevice::new(bytes)?)
+    }
+
+    /// A fresh file system on this device.
+    pub fn on(device: LoopDevice) -> Result<Mounted> {
         // With everything written at once, so that no kernel thread fills tables in the background later.
         run(Command::new("mkfs.ext4").args(["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", device.path()]))?;
-        let point = TempDir::new_in("/var/tmp")?;
+        let point = scratch()?;
         run(Command::new("mount").arg(device.path()).arg(point.path()))?;
         Ok(Mounted { point, device })
     }
@@ -109,6 +121,17 @@ impl Drop for Mounted {
             eprintln!("{error:#}");
         }
     }
+}
+
+/// What the folders of [`scratch`] are called, before the pid of their process.
+pub const SCRATCH: &str = "gpustall-scratch-";
+
+/// A fresh folder on a real disk. Its name tells whose it is, so that [`crate::leftovers`] finds what a killed process left.
+pub fn scratch() -> Result<TempDir> {
+    static CLEARED: Once = Once::new();
+    CLEARED.call_once(crate::leftovers::clear);
+    let prefix = format!("{SCRATCH}{}-", std::process::id());
+    tempfile::Builder::new().prefix(&prefix).tempdir_in("/var/tmp").context("cannot make a folder in /var/tmp")
 }
 
 /// Until a new process runs its program it holds copies of all descriptors of the test, and a file system with an open file cannot be unmounted.

@@ -4,14 +4,14 @@
 #![allow(clippy::unwrap_used, reason = "a helper of a test fails like the test")]
 
 use anyhow::{Context, ensure};
-use gpustall::units::DevId;
 use gpustall_tests::binary::gpustall;
 use gpustall_tests::cgroup::BlkioGroup;
 use gpustall_tests::dataloader::DataLoaderJob;
+use gpustall_tests::disks::whole_disk;
 use gpustall_tests::lost::dropped;
 use gpustall_tests::truth::Score;
 use serde_json::Value;
-use std::os::linux::fs::MetadataExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Records the job from its start to its end and gives the report by exact busy times, and what the job measured.
@@ -19,7 +19,7 @@ fn traced(args: &[&str], throttle: Option<u64>) -> anyhow::Result<(Value, Score)
     let mut job = DataLoaderJob::start(args)?;
     let group = match throttle {
         Some(iops) => {
-            let group = BlkioGroup::with_read_limit(disk_of("/var/tmp")?, None, Some(iops))?;
+            let group = BlkioGroup::with_read_limit(whole_disk(Path::new("/var/tmp"))?, None, Some(iops))?;
             for pid in job.children()? {
                 group.add(pid)?;
             }
@@ -65,16 +65,6 @@ fn wait_for_attach(recorder: &mut std::process::Child) -> anyhow::Result<()> {
         }
     }
     anyhow::bail!("the recorder ended before it attached")
-}
-
-/// The whole disk that holds a path.
-fn disk_of(path: &str) -> anyhow::Result<DevId> {
-    let dev = std::fs::metadata(path)?.st_dev();
-    let link = std::fs::canonicalize(format!("/sys/dev/block/{}:{}", libc::major(dev), libc::minor(dev)))?;
-    let whole = if link.join("partition").exists() { link.parent().context("a partition has a disk")? } else { &link };
-    let text = std::fs::read_to_string(whole.join("dev"))?;
-    let (major, minor) = text.trim().split_once(':').context("major:minor")?;
-    Ok(DevId { major: major.parse()?, minor: minor.parse()? })
 }
 
 /// Share of idle time that the report gives a cause.

@@ -3,6 +3,7 @@
 
 pub mod account;
 pub mod board;
+pub mod holds;
 pub mod judge;
 pub mod run;
 pub mod scenario;

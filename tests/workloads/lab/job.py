@@ -58,12 +58,16 @@ class Gpu:
     def compute(self, ms):
         """Keeps the GPU busy for so long and waits for it."""
         self.set(True)
+        self.run(ms)
+        self.set(False)
+
+    def run(self, ms):
+        """GPU work of so long, waited for."""
         if self.cuda:
             self.check(self.cuda.standinLaunch(int(ms * 1e6)))
             self.check(self.cuda.cuCtxSynchronize())
         else:
             time.sleep(ms / 1e3)
-        self.set(False)
 
 
 def make_files(folder, count, size):

@@ -1,5 +1,6 @@
 //! All scenarios, by what they are about.
 
+mod storage;
 mod torch;
 
 use super::scenario::Scenario;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// Every scenario, in the order of the scoreboard.
 pub fn all() -> Vec<Scenario> {
-    [torch::scenarios()].into_iter().flatten().collect()
+    [storage::scenarios(), torch::scenarios()].into_iter().flatten().collect()
 }
 
 /// Debian's interpreter, which has `python3-torch`.
