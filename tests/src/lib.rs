@@ -5,6 +5,7 @@ pub mod cgroup;
 pub mod damage;
 pub mod dataloader;
 pub mod disks;
+pub mod lab;
 pub mod leftovers;
 pub mod loopdev;
 pub mod lost;
@@ -19,4 +20,4 @@ pub mod tmpfs;
 pub mod traced;
 pub mod truth;
 
-pub use standin::standin_nvml;
+pub use standin::{standin_cuda, standin_nvml};
