@@ -4,6 +4,7 @@ pub mod binary;
 pub mod cgroup;
 pub mod damage;
 pub mod dataloader;
+pub mod lab;
 pub mod loopdev;
 pub mod lost;
 pub mod process;
@@ -14,4 +15,4 @@ pub mod tmpfs;
 pub mod traced;
 pub mod truth;
 
-pub use standin::standin_nvml;
+pub use standin::{standin_cuda, standin_nvml};

@@ -1,5 +1,7 @@
 //! Where the stand-in libraries lie.
 
+use crate::binary;
+use anyhow::{Context, Result};
 use std::path::PathBuf;
 
 /// Path of the stand-in for `libnvidia-ml.so.1`, to be given with `--nvml-lib`.
@@ -9,6 +11,15 @@ use std::path::PathBuf;
 /// says plainly.
 pub fn standin_nvml() -> PathBuf {
     beside_this_program("libstandin_nvml.so")
+}
+
+/// Path of the stand-in for `libcuda.so.1`, built first with the profile of this program, so that it is never an old one.
+///
+/// # Errors
+/// If it does not build.
+pub fn standin_cuda() -> Result<PathBuf> {
+    let files = binary::build(&["--package", "standin-cuda"], "filenames")?;
+    files.into_iter().next_back().context("cargo built standin-cuda but did not say where")
 }
 
 fn beside_this_program(name: &str) -> PathBuf {

@@ -77,14 +77,15 @@ class TruthLog:
         finally:
             self.entry(what, item, start, clocks.stamp())
 
-    def entry(self, what, item, start, end):
-        """An entry between two stamps of this thread's clocks."""
+    def entry(self, what, item, start, end, thread=None):
+        """An entry between two stamps of this thread's clocks; `thread` is that a wait is for, whatever it does."""
         self.write(
             {
                 "pid": self.pid,
                 "tid": self.clocks().tid,
                 "doing": what,
                 "item": None if item is None else str(item),
+                "thread": thread,
                 "start_ns": start[0],
                 "end_ns": end[0],
                 "cpu_ns": end[1] - start[1],
@@ -95,3 +96,21 @@ class TruthLog:
     def waits_for(self, item):
         """This thread waits until another one has finished `item`."""
         return self.doing("wait", item)
+
+
+class Chain:
+    """Entries of one thread without holes: each begins where the one before it ended."""
+
+    def __init__(self, log):
+        self.log = log
+        self.last = log.clocks().stamp()
+
+    def mark(self, what, item=None, thread=None):
+        """Since the last mark, this thread did `what`."""
+        now = self.log.clocks().stamp()
+        self.log.entry(what, item, self.last, now, thread)
+        self.last = now
+
+    def skip(self):
+        """What was since the last mark is not logged: the GPU was busy."""
+        self.last = self.log.clocks().stamp()

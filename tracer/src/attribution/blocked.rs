@@ -54,8 +54,8 @@ pub fn cause(tl: &Timeline, around: &Surroundings, line: &ThreadLine, i: &Interv
 
 /// A wait for one of several descriptors, no file known.
 fn polled(i: &Interval) -> Cause {
-    // sendto, sendmsg, sendmmsg: the waker sent something over a socket.
-    const SENDS: [i16; 3] = [44, 46, 307];
+    // connect, sendto, sendmsg, sendmmsg: the waker sent something over a socket.
+    const SENDS: [i16; 4] = [42, 44, 46, 307];
     match (i.wake_kind, i.timed_out()) {
         (WakeKind::Thread, _) if SENDS.contains(&i.waker_syscall.0) => Cause::Network,
         (WakeKind::Thread, _) => Cause::OtherProcess,

@@ -80,6 +80,11 @@ impl Evidence {
         self.threads.get(ix.0 as usize)
     }
 
+    /// Whether there are samples of running threads at all.
+    pub(super) fn has_samples(&self) -> bool {
+        self.threads.iter().any(|t| !t.images.is_empty())
+    }
+
     /// Samples of a thread in libcuda.
     pub(super) fn in_libcuda(&self, tl: &Timeline, ix: ThreadIx) -> u64 {
         self.libcuda_by_stretch(tl, ix).map(|(_, n)| n).sum()

@@ -30,7 +30,7 @@ pub use surroundings::Surroundings;
 pub use totals::{Detail, Group, LongGap, Totals};
 
 use crate::events::GpuProcess;
-use crate::gpu::{Activity, GpuActivity};
+use crate::gpu::{self, Activity, GpuActivity};
 use crate::host::Mount;
 use crate::timeline::Timeline;
 use crate::units::{GpuIndex, MonoNs, Pid};
@@ -113,7 +113,7 @@ impl Attributor {
             if let (Activity::Windows(windows), Some(feeder)) =
                 (&mut gpu.activity, own.feeder.and_then(|f| tl.thread(f)).filter(|f| f.died < tl.span.1))
             {
-                placing::cut_at_death(windows, feeder.died);
+                gpu::end_work(windows, feeder.died);
             }
             let (left, usage) = Stretches::new(&gpu.activity, tl.span);
             let attribution = GpuAttribution { gpu, roles: own, usage, totals: Totals::default() };

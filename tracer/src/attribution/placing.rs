@@ -4,20 +4,8 @@ use super::Cause;
 use super::calls::{self, CallKind};
 use super::roles::{Role, Roles};
 use super::segment::{Segment, What};
-use crate::events::GpuWindow;
 use crate::timeline::Timeline;
-use crate::units::{MonoNs, Nanos};
-
-/// Cuts the window in which the feeder ended: what the GPU did in it, it did before.
-pub(super) fn cut_at_death(windows: &mut Vec<GpuWindow>, died: MonoNs) {
-    let Some(n) = windows.iter().position(|w| w.start < died && died < w.end) else { return };
-    let Some(w) = windows.get_mut(n) else { return };
-    let rest = GpuWindow { start: died, utilization: 0.0, ..*w };
-    let (whole, left) = (w.end.since(w.start).0 as f64, died.since(w.start).0 as f64);
-    w.utilization = (f64::from(w.utilization) * whole / left).min(100.0) as f32;
-    w.end = died;
-    windows.insert(n + 1, rest);
-}
+use crate::units::Nanos;
 
 const SURE: u8 = 0;
 
@@ -89,27 +77,4 @@ fn beside_driver(segments: &[Segment]) -> Vec<bool> {
         beside.resize(beside.len() + stretch.len(), driver);
     }
     beside
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::units::GpuIndex;
-
-    #[test]
-    fn the_gpu_worked_before_its_feeder_ended() {
-        let window = |start, end, utilization| GpuWindow {
-            gpu: GpuIndex(0),
-            start: MonoNs(start),
-            end: MonoNs(end),
-            utilization,
-        };
-        let mut windows = vec![window(0, 100, 50.0), window(100, 200, 20.0), window(200, 300, 0.0)];
-        cut_at_death(&mut windows, MonoNs(140));
-        let said: Vec<_> = windows.iter().map(|w| (w.start.0, w.end.0, w.utilization)).collect();
-        assert_eq!(said, [(0, 100, 50.0), (100, 140, 50.0), (140, 200, 0.0), (200, 300, 0.0)]);
-        let before = windows.clone();
-        cut_at_death(&mut windows, MonoNs(300));
-        assert_eq!(windows, before);
-    }
 }

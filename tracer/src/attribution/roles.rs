@@ -51,6 +51,8 @@ pub struct Roles {
     pub feeder_pid: Pid,
     /// The feeder reads and decodes the data itself, since there are no workers.
     pub feeder_loads_data: bool,
+    /// Running threads were sampled.
+    pub sampled: bool,
     /// Times in which workers were being started.
     pub startups: Vec<(MonoNs, MonoNs)>,
     /// Files that the feeder's process writes checkpoints to.
@@ -152,7 +154,17 @@ pub fn assign(timeline: &Timeline, evidence: &Evidence, gpu_pids: &[Pid]) -> Rol
         .collect();
     let startups = startup::phases(&workers);
     let feeders = feeders(timeline, evidence, feeder_pid, feeder);
-    Roles { of, first_delivery, feeder, feeders, feeder_pid, feeder_loads_data, startups, checkpoints }
+    Roles {
+        of,
+        first_delivery,
+        feeder,
+        feeders,
+        feeder_pid,
+        feeder_loads_data,
+        sampled: evidence.has_samples(),
+        startups,
+        checkpoints,
+    }
 }
 
 /// The process that gives the GPU its work: one that holds a context, one seen in libcuda, or the target itself; where

@@ -11,10 +11,38 @@ use std::collections::HashSet;
 /// A sample speaks for at most this long on either side: two periods of the slowest rate that is offered (100 Hz).
 const REACH: Nanos = Nanos::from_millis(20);
 
+/// A thread that runs this long is sampled: five periods of the usual rate, two and a half of the slowest.
+const SEEN_AT_LEAST: Nanos = Nanos::from_millis(25);
+
 /// Decides the causes of running time.
 #[derive(Debug)]
 pub struct Running {
     cuda: HashSet<ImageId>,
+}
+
+/// Parts of `[from, to]`, latest first, in which a thread that should have been running was not seen to: some kernels do not
+/// trace every switch, and then a wait looks like running. `[from, to]` lies between two intervals of the line.
+pub fn unseen(line: &ThreadLine, from: MonoNs, to: MonoNs) -> Vec<(MonoNs, MonoNs)> {
+    let n = line.last_before(to);
+    let start = n.and_then(|n| line.intervals.get(n)).map_or(line.born, |i| i.on);
+    let end = line.intervals.get(n.map_or(0, |n| n + 1)).map_or(line.died, |i| i.off);
+    if end.since(start) <= SEEN_AT_LEAST {
+        return Vec::new();
+    }
+    let mut out = Vec::new();
+    let mut t = to;
+    let near = line.samples_in((from - SEEN_AT_LEAST).max(start), (to + SEEN_AT_LEAST).min(end));
+    for s in near.iter().rev() {
+        let seen = s.time + SEEN_AT_LEAST;
+        if seen < t {
+            out.push((seen.max(from), t));
+        }
+        t = t.min(s.time - SEEN_AT_LEAST).max(from);
+    }
+    if t > from {
+        out.push((from, t));
+    }
+    out
 }
 
 impl Running {
@@ -100,5 +128,71 @@ impl Running {
             CallKind::PageFault if self.cuda.contains(&s.image) => Some(Cause::GpuDriver),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::SleepState;
+    use crate::timeline::{FileIx, Interval, WakeKind};
+    use crate::units::{Pid, Tid};
+
+    fn ms(t: u64) -> MonoNs {
+        MonoNs(t * 1_000_000)
+    }
+
+    /// Off the CPU in these times, sampled at those.
+    fn line(off: &[(u64, u64)], samples: &[u64]) -> ThreadLine {
+        let interval = |(from, to): &(u64, u64)| Interval {
+            off: ms(*from),
+            wake: ms(*to),
+            on: ms(*to),
+            arg0: 0,
+            waker: Tid(0),
+            waker_pid: Pid(0),
+            next: Tid(0),
+            prev: Tid(0),
+            file: FileIx(0),
+            syscall: Syscall(0),
+            waker_syscall: Syscall::NONE,
+            wake_kind: WakeKind::Interrupt,
+            state: SleepState::Interruptible,
+            iowait: false,
+            seeded: false,
+            pending: false,
+        };
+        let moment = |t: &u64| Moment { time: ms(*t), syscall: Syscall::NONE, image: ImageId(1), file: FileIx(0) };
+        ThreadLine {
+            tid: Tid(1),
+            pid: Pid(1),
+            comm: String::new(),
+            born: ms(0),
+            died: ms(1000),
+            forked: false,
+            parent: None,
+            intervals: off.iter().map(interval).collect(),
+            samples: samples.iter().map(moment).collect(),
+        }
+    }
+
+    #[test]
+    fn a_long_run_without_a_sample_was_none() {
+        let l = line(&[(0, 100), (200, 300)], &[]);
+        assert_eq!(unseen(&l, ms(100), ms(200)), [(ms(100), ms(200))]);
+        assert_eq!(unseen(&l, ms(120), ms(150)), [(ms(120), ms(150))], "a gap's part of it");
+    }
+
+    #[test]
+    fn a_short_run_need_not_be_sampled_and_a_sampled_one_was_real() {
+        assert!(unseen(&line(&[(0, 100), (120, 300)], &[]), ms(100), ms(120)).is_empty());
+        let samples: Vec<u64> = (100..200).step_by(5).collect();
+        assert!(unseen(&line(&[(0, 100), (200, 300)], &samples), ms(100), ms(200)).is_empty());
+    }
+
+    #[test]
+    fn only_what_is_far_from_any_sample_is_doubted() {
+        let l = line(&[(0, 100), (300, 400)], &[110, 115, 200]);
+        assert_eq!(unseen(&l, ms(100), ms(300)), [(ms(225), ms(300)), (ms(140), ms(175))]);
     }
 }

@@ -53,6 +53,8 @@ pub enum NoRecord {
     TooDeep,
     /// The evidence about the GPU does not place the idle time.
     NotPlaced,
+    /// The kernel did not trace that the thread left its CPU: it was not seen running, either.
+    Untraced,
     /// There is no thread to begin with.
     NoFeeder,
 }

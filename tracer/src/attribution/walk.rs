@@ -3,7 +3,7 @@
 
 use super::calls::{self, CallKind};
 use super::roles::{Role, Roles};
-use super::running::Running;
+use super::running::{self, Running};
 use super::segment::{NoRecord, Segment, Wait, What, push};
 use super::{Cause, Surroundings, blocked};
 use crate::events::SleepState;
@@ -127,6 +127,20 @@ impl<'a> Walker<'a> {
     }
 
     fn ran(&self, ix: ThreadIx, line: &ThreadLine, from: MonoNs, to: MonoNs, out: &mut Vec<Segment>) {
+        let mut t = to;
+        let unseen = if self.roles.sampled { running::unseen(line, from, to) } else { Vec::new() };
+        for (lo, hi) in unseen {
+            self.surely_ran(ix, line, hi, t, out);
+            push(out, unknown(lo, hi, NoRecord::Untraced));
+            t = lo;
+        }
+        self.surely_ran(ix, line, from, t, out);
+    }
+
+    fn surely_ran(&self, ix: ThreadIx, line: &ThreadLine, from: MonoNs, to: MonoNs, out: &mut Vec<Segment>) {
+        if from >= to {
+            return;
+        }
         for (lo, hi, cause) in
             self.running.split(self.tl, self.roles, self.around, ix, (from, to), self.trust_samples_in)
         {

@@ -2,7 +2,7 @@
 
 use super::evidence::{Activity, GpuActivity, GpuSource};
 use crate::events::{GpuDevice, GpuWindow};
-use crate::units::GpuIndex;
+use crate::units::{GpuIndex, MonoNs, Nanos};
 use std::collections::BTreeMap;
 
 /// The windows of a recording, in whatever order, as one activity per GPU: sorted, overlaps given to the earlier window,
@@ -31,10 +31,43 @@ pub fn windows_to_activity(devices: &[GpuDevice], windows: &[GpuWindow]) -> Vec<
         .collect()
 }
 
+/// Cuts the window that holds `t` where the GPU's work ended at `t`, or, if it has more work than fits before that, as soon as
+/// that fits: what it did in the window, it did before. Called with the end of the thread that fed the GPU, or its last
+/// time in the driver.
+pub fn end_work(windows: &mut Vec<GpuWindow>, t: MonoNs) {
+    let Some(n) = windows.iter().position(|w| w.start < t && t < w.end) else { return };
+    let Some(w) = windows.get_mut(n) else { return };
+    let length = w.end.since(w.start).0 as f64;
+    let busy = f64::from(w.utilization.clamp(0.0, 100.0)) / 100.0 * length;
+    let cut = MonoNs(t.0.max(w.start.0 + busy as u64));
+    if cut >= w.end {
+        return;
+    }
+    let rest = GpuWindow { start: cut, utilization: 0.0, ..*w };
+    w.utilization = (busy / cut.since(w.start).0 as f64 * 100.0).min(100.0) as f32;
+    w.end = cut;
+    windows.insert(n + 1, rest);
+}
+
+/// The same for the window in which the GPU's work began.
+pub fn begin_work(windows: &mut Vec<GpuWindow>, t: MonoNs) {
+    let Some(n) = windows.iter().position(|w| w.start < t && t < w.end) else { return };
+    let Some(w) = windows.get_mut(n) else { return };
+    let length = w.end.since(w.start).0 as f64;
+    let busy = f64::from(w.utilization.clamp(0.0, 100.0)) / 100.0 * length;
+    let cut = t.min(w.end - Nanos(busy as u64));
+    if cut <= w.start {
+        return;
+    }
+    let before = GpuWindow { end: cut, utilization: 0.0, ..*w };
+    w.utilization = (busy / w.end.since(cut).0.max(1) as f64 * 100.0).min(100.0) as f32;
+    w.start = cut;
+    windows.insert(n, before);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::MonoNs;
 
     fn window(gpu: u32, start: u64, end: u64, utilization: f32) -> GpuWindow {
         GpuWindow { gpu: GpuIndex(gpu), start: MonoNs(start), end: MonoNs(end), utilization }
@@ -73,5 +106,21 @@ mod tests {
         let windows = [window(0, 5, 5, 1.0), window(0, 9, 2, 1.0), window(0, 0, 1, f32::NAN), window(0, 0, 1, 101.0)];
         assert!(windows_to_activity(&[device(0, "A")], &windows).is_empty());
         assert!(windows_to_activity(&[], &[]).is_empty());
+    }
+
+    #[test]
+    fn work_ends_with_its_feeder() {
+        let mut windows = vec![window(0, 0, 100, 50.0), window(0, 100, 200, 20.0), window(0, 200, 300, 0.0)];
+        end_work(&mut windows, MonoNs(140));
+        let said =
+            |windows: &[GpuWindow]| -> Vec<_> { windows.iter().map(|w| (w.start.0, w.end.0, w.utilization)).collect() };
+        assert_eq!(said(&windows), [(0, 100, 50.0), (100, 140, 50.0), (140, 200, 0.0), (200, 300, 0.0)]);
+        let before = windows.clone();
+        end_work(&mut windows, MonoNs(300));
+        assert_eq!(windows, before);
+        end_work(&mut windows, MonoNs(20));
+        assert_eq!(said(&windows)[..2], [(0, 50, 100.0), (50, 100, 0.0)], "as much as it did takes its time");
+        begin_work(&mut windows, MonoNs(130));
+        assert_eq!(said(&windows)[2..5], [(100, 120, 0.0), (120, 140, 100.0), (140, 200, 0.0)]);
     }
 }

@@ -198,6 +198,7 @@ fn what(p: &Parts<'_>, l: &Link) -> String {
             NoRecord::NotAlive => "the thread did not exist",
             NoRecord::TooDeep => "the chain of wakers is too long to follow",
             NoRecord::NotPlaced => "the evidence does not say when",
+            NoRecord::Untraced => "the kernel did not trace that the thread left its CPU",
             NoRecord::NoFeeder => "no thread of the target was recorded",
         }
         .into(),

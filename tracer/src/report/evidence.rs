@@ -96,12 +96,25 @@ fn trust(
         )),
         None => {}
     }
-    if let Some(found) = gpu::lag::estimate(windows, &in_driver, (tl.span.0, seen.until(tl.span.1))) {
+    let known = seen.until(tl.span.1);
+    if let Some(found) = gpu::lag::estimate(windows, &in_driver, (tl.span.0, known)) {
         gpu::lag::shift(windows, found.lag);
         notes.push(format!(
             "The utilization of GPU {gpu} lagged {} behind its feeder (give or take {}; they agree to {:.2} at this lag, to {:.2} without): its windows were moved back by that.",
             found.lag, found.give_or_take, found.agreement.0, found.agreement.1
         ));
+    }
+    // What comes before the first work of the job and after the last is no idle time of a training.
+    if let (Some(first), Some((entered, _))) = (windows.iter().find(|w| w.utilization > 0.0), in_driver.first())
+        && *entered < first.end
+    {
+        gpu::begin_work(windows, *entered);
+    }
+    if let (Some(last), Some((_, left))) = (windows.iter().rposition(|w| w.utilization > 0.0), in_driver.last())
+        && known == tl.span.1
+        && windows.get(last).is_some_and(|w| w.start < *left)
+    {
+        gpu::end_work(windows, *left);
     }
     true
 }

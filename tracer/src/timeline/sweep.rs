@@ -210,7 +210,7 @@ impl Held {
     /// Forgets what is of no use before `end`.
     fn cut(&mut self, end: MonoNs) {
         for line in &mut self.intervals {
-            line.truncate(line.partition_point(|i| i.off < end));
+            line.truncate(line.partition_point(|i| i.off < end + MARGIN));
         }
         for line in &mut self.samples {
             line.truncate(line.partition_point(|s| s.time < end + MARGIN));

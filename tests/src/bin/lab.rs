@@ -1,0 +1,103 @@
+//! Runs the ground-truth lab and prints its scoreboard; `cargo xtask lab` builds what it needs and calls it.
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+use gpustall_tests::lab::judge::{Row, judge};
+use gpustall_tests::lab::scenario::Scenario;
+use gpustall_tests::lab::{board, run, scenarios};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Run jobs whose truth is known, and hold gpustall's report against it
+#[derive(Parser)]
+#[command(name = "cargo xtask lab", bin_name = "cargo xtask lab")]
+struct Args {
+    /// Scenarios to run; a name that ends in `*` stands for all that begin so; all without any
+    names: Vec<String>,
+    /// Runs of each scenario
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Length of the steady phase of each job
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// List the scenarios and run nothing
+    #[arg(long)]
+    list: bool,
+    /// Keep recording, reports, truth log and busy file of each run in this folder
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+    /// Print one JSON object a run instead of the scoreboard
+    #[arg(long)]
+    json: bool,
+}
+
+fn main() -> ExitCode {
+    match lab(&Args::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("lab: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn lab(args: &Args) -> Result<bool> {
+    ensure!(args.seconds >= 1.0, "--seconds must be at least 1");
+    let chosen = chosen(&args.names)?;
+    if args.list {
+        for scenario in &chosen {
+            println!("{:<28}{}", scenario.name, scenario.about);
+        }
+        return Ok(true);
+    }
+    let (mut rows, mut all_ran) = (Vec::new(), true);
+    for round in 0..args.rounds {
+        for scenario in &chosen {
+            if let Some(why) = (scenario.missing)() {
+                eprintln!("{} cannot run here: {why}", scenario.name);
+                continue;
+            }
+            let keep = args.keep.as_ref().map(|folder| match args.rounds {
+                1 => folder.join(scenario.name),
+                _ => folder.join(format!("{}-{}", scenario.name, round + 1)),
+            });
+            match run::run(scenario, args.seconds, keep.as_deref()).and_then(|outcome| judge(scenario, &outcome)) {
+                Ok(row) => {
+                    show(args, &row)?;
+                    rows.push(row);
+                }
+                Err(error) => {
+                    eprintln!("{error:#}");
+                    all_ran = false;
+                }
+            }
+        }
+    }
+    if !args.json {
+        print!("{}", board::summary(&rows));
+    }
+    Ok(all_ran && rows.iter().all(|row| row.failures.is_empty()))
+}
+
+fn show(args: &Args, row: &Row) -> Result<()> {
+    if args.json {
+        println!("{}", serde_json::to_string(row)?);
+    } else {
+        println!("{}", board::run(row));
+    }
+    Ok(())
+}
+
+fn chosen(names: &[String]) -> Result<Vec<Scenario>> {
+    let fits = |name: &String, scenario: &Scenario| match name.strip_suffix('*') {
+        Some(start) => scenario.name.starts_with(start),
+        None => scenario.name == name,
+    };
+    for name in names {
+        let known = scenarios::all().iter().any(|scenario| fits(name, scenario));
+        ensure!(known, "there is no scenario {name}; --list shows all");
+    }
+    let wanted = |scenario: &Scenario| names.is_empty() || names.iter().any(|name| fits(name, scenario));
+    Ok(scenarios::all().into_iter().filter(wanted).collect())
+}

@@ -1,0 +1,30 @@
+//! What is done decides the cause: the table of docs/lab.md.
+
+use super::scenario::Parts;
+
+/// Time that the account does not cover.
+pub const UNLOGGED: &str = "unlogged";
+
+const TABLE: &[(&str, Parts)] = &[
+    ("read", ["preprocessing", "cpu_starved", "disk"]),
+    ("decode", ["preprocessing", "cpu_starved", "preprocessing"]),
+    ("host", ["host_code", "cpu_starved", UNLOGGED]),
+    ("sleep", ["host_code", "cpu_starved", "sleep"]),
+    ("checkpoint", ["checkpoint", "checkpoint", "checkpoint"]),
+    ("startup", ["worker_startup", "worker_startup", "worker_startup"]),
+    ("pin", ["pin_memory", "cpu_starved", "pin_memory"]),
+    ("handover", ["ipc", "cpu_starved", "ipc"]),
+    ("receive", ["host_code", "cpu_starved", "ipc"]),
+    ("recv", ["preprocessing", "cpu_starved", "network"]),
+    ("idle", [UNLOGGED, "cpu_starved", "network"]),
+];
+
+/// The causes of the three parts of an entry that does `doing`; rows of the scenario come first.
+pub fn parts(rows: &[(&'static str, Parts)], doing: &str) -> Option<Parts> {
+    rows.iter().chain(TABLE).find(|(name, _)| *name == doing).map(|(_, parts)| *parts)
+}
+
+/// The cause of run-queue time outside any entry: what the scenario's rows say of `wait`, else `cpu_starved`.
+pub fn waiting_for_a_cpu(rows: &[(&'static str, Parts)]) -> &'static str {
+    rows.iter().find(|(name, _)| *name == "wait").map_or("cpu_starved", |(_, [_, queue, _])| queue)
+}
