@@ -193,7 +193,7 @@ fn damaged_events_give_a_sound_report() {
     let folder = tempfile::tempdir().unwrap();
     let (file, busy) = (folder.path().join("damaged.gpustall"), folder.path().join("busy.jsonl"));
     let wholes = wholes();
-    for case in 0..cases(30) {
+    for case in 0..cases(15) {
         let mut rng = fastrand::Rng::with_seed(case);
         let (header, mut events) = wholes[case as usize % wholes.len()].clone();
         let end = events.iter().map(when).max().unwrap();
@@ -241,7 +241,7 @@ fn a_file_with_flipped_bytes_gives_a_sound_report_that_says_so() {
     damage::write(&files[1], &header, &events, Some(end), Nanos(20_000_000)).unwrap();
     let damaged = folder.path().join("damaged.gpustall");
     let mut reports = 0;
-    let cases = cases(24);
+    let cases = cases(12);
     for case in 0..cases {
         let mut rng = fastrand::Rng::with_seed(case);
         let mut bytes = std::fs::read(&files[case as usize % files.len()]).unwrap();
