@@ -19,7 +19,7 @@ const DELIVERY: Nanos = Nanos::from_millis(2);
 
 /// So many other waits in a row are no delivery work, however short: looked through for every wait of a thread that does
 /// nothing else, they would take most of the walk's time.
-const OTHERS: u32 = 100;
+const OTHERS: u32 = 32;
 
 /// Walks one timeline.
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 
 use super::block::{BlockHeader, Family};
 use super::compress::Expander;
+use super::off_cpu::Shared;
 use super::{off_cpu, others, requests, samples};
 use crate::events::{BlockRequest, CpuSample, Event, OffCpu};
 use crate::units::MonoNs;
@@ -76,10 +77,9 @@ impl Fetcher {
         Ok(Fetcher { file, expander, stored: Vec::new(), samples: Vec::new(), requests: Vec::new() })
     }
 
-    /// Shows each interval of a block to `each`, with the number of its site: intervals with the same number in the same
-    /// block have the same thread, process, system call, argument, file and state.
+    /// Shows each interval of a block to `each`, with the numbers of what it shares with others of the block.
     #[inline]
-    pub fn off_cpu(&mut self, block: &BlockRef, each: impl FnMut(usize, &OffCpu)) -> Option<()> {
+    pub fn off_cpu(&mut self, block: &BlockRef, each: impl FnMut(Shared, &OffCpu)) -> Option<()> {
         if !block.is_off_cpu() {
             return None;
         }

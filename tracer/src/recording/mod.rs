@@ -29,5 +29,6 @@ pub use damage::Damage;
 pub use error::{ReadError, WriteError};
 pub use fetch::{BlockRef, Fetcher};
 pub use header::{ClockReading, Cost, FORMAT_VERSION, Header, ProbeStatus, ProgramCost, Target, Trailer};
+pub use off_cpu::Shared;
 pub use reader::{Piece, Reader};
 pub use writer::{Writer, Written};

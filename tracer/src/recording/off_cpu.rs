@@ -248,7 +248,7 @@ pub(super) fn take_syscall(column: &mut Cursor<'_>) -> Option<Syscall> {
 /// A site read back: a row to copy, whose times are still missing.
 struct SiteRow {
     row: OffCpu,
-    thread: usize,
+    shared: Shared,
     shape: u64,
     /// The last waker at this site; `None` before the first.
     waker: Option<Waker>,
@@ -263,11 +263,19 @@ pub(super) fn decode(raw: &[u8], count: usize, first: u64, out: &mut Vec<OffCpu>
     visit(raw, count, first, |_, row| out.push(*row))
 }
 
-/// Shows each row of a content to `each`, with the number of its site in this block: rows of one site differ only in
-/// times, CPU, waker, and the threads beside it on the CPU. `None` if the content is not what the layout says; what was
+/// What rows of a block have in common, by its number in the dictionaries of this block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shared {
+    /// Same number, same thread and process.
+    pub thread: usize,
+    /// Same number, same file; 0 is none.
+    pub file: usize,
+}
+
+/// Shows each row of a content to `each`, with the numbers of what it shares with others. `None` if the content is not what the layout says; what was
 /// shown until then must not be used.
 #[inline]
-pub(super) fn visit(raw: &[u8], count: usize, first: u64, mut each: impl FnMut(usize, &OffCpu)) -> Option<()> {
+pub(super) fn visit(raw: &[u8], count: usize, first: u64, mut each: impl FnMut(Shared, &OffCpu)) -> Option<()> {
     if count > MAX_ROWS {
         return None;
     }
@@ -311,6 +319,7 @@ pub(super) fn visit(raw: &[u8], count: usize, first: u64, mut each: impl FnMut(u
         let thread: usize = site_thread.take_as()?;
         let (tid, pid) = *threads.get(thread)?;
         let shape = site_shape.take()?;
+        let file = site_file.take_as::<usize>()?;
         let row = OffCpu {
             tid,
             pid,
@@ -329,20 +338,19 @@ pub(super) fn visit(raw: &[u8], count: usize, first: u64, mut each: impl FnMut(u
             iowait: shape & IOWAIT != 0,
             syscall: take_syscall(&mut site_syscall)?,
             arg0: *args.get(site_arg.take_as::<usize>()?)?,
-            file: *files.get(site_file.take_as::<usize>()?)?,
+            file: *files.get(file)?,
             next_tid: Tid(0),
             prev_tid: Tid(0),
             seeded: shape & SEEDED != 0,
             pending: shape & PENDING != 0,
         };
-        Some(SiteRow { row, thread, shape, waker: None })
+        Some(SiteRow { row, shared: Shared { thread, file }, shape, waker: None })
     })?;
     let mut states = vec![ThreadState { on: first, cpu: 0 }; threads.len()];
     let mut last_on = first;
     for _ in 0..count {
-        let index = site_of.take_as::<usize>()?;
-        let site = sites.get_mut(index)?;
-        let thread = states.get_mut(site.thread)?;
+        let site = sites.get_mut(site_of.take_as::<usize>()?)?;
+        let thread = states.get_mut(site.shared.thread)?;
         // What a row may not have is as it was at first.
         let row = &mut site.row;
         last_on = on.take_delta(last_on)?;
@@ -367,7 +375,7 @@ pub(super) fn visit(raw: &[u8], count: usize, first: u64, mut each: impl FnMut(u
         row.next_tid = tid(next.take_as()?)?;
         row.prev_tid = tid(prev.take_as()?)?;
         *thread = ThreadState { on: last_on, cpu: row.cpu };
-        each(index, row);
+        each(site.shared, row);
     }
     let rows_read = [site_of, on, off, run_queue, waker, cpu, next, prev];
     rows_read.iter().all(Cursor::is_at_end).then_some(())

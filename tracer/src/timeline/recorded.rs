@@ -122,9 +122,9 @@ impl Recorded {
             let entry = if block.is_off_cpu() {
                 rows.clear();
                 let (threads, files) = (&mut self.threads, &mut self.files);
-                let whole = self.fetcher.off_cpu(block, |site, o| {
+                let whole = self.fetcher.off_cpu(block, |shared, o| {
                     if part.is_none_or(|(from, to)| o.on >= from && o.off <= to) {
-                        rows.push(threads, files, site, o);
+                        rows.push(threads, files, shared, o);
                     }
                 });
                 whole.map(|()| {

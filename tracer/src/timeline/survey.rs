@@ -4,6 +4,7 @@
 use super::lines::{self, owner};
 use super::{FileIx, Interval, Moment, ThreadIx, ThreadLine, WakeKind};
 use crate::events::{FileOpen, FileRef, OffCpu, TaskEvent};
+use crate::recording::Shared;
 use crate::units::{MonoNs, Pid, Tid};
 use rustc_hash::FxHashMap;
 use std::collections::HashMap;
@@ -198,10 +199,11 @@ impl Threads {
     }
 }
 
-/// Rows of one block on their way into lines: what rows of a site share is looked up once.
+/// Rows of one block on their way into lines: what rows share is looked up once.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
-    sites: Vec<Option<(SlotIx, FileIx)>>,
+    threads: Vec<Option<SlotIx>>,
+    files: Vec<Option<FileIx>>,
     /// Line and interval.
     pub(super) rows: Vec<(ThreadIx, Interval)>,
     /// Intervals whose times run backwards.
@@ -211,34 +213,39 @@ pub(super) struct Rows {
 impl Rows {
     /// Forgets the block before.
     pub(super) fn clear(&mut self) {
-        self.sites.clear();
+        self.threads.clear();
+        self.files.clear();
         self.rows.clear();
         self.bad = 0;
     }
 
     /// Takes a row over if it lies inside the span.
     #[inline]
-    pub(super) fn push(&mut self, threads: &mut Threads, files: &mut Files, site: usize, o: &OffCpu) {
-        let known = match self.sites.get(site).copied().flatten() {
-            Some(known) => known,
-            None => {
-                if self.sites.len() <= site {
-                    self.sites.resize(site + 1, None);
-                }
-                let found = (threads.of(o.tid, o.pid), files.intern(o.file));
-                if let Some(slot) = self.sites.get_mut(site) {
-                    *slot = Some(found);
-                }
-                found
-            }
-        };
-        let (slot, file) = known;
+    pub(super) fn push(&mut self, threads: &mut Threads, files: &mut Files, shared: Shared, o: &OffCpu) {
+        let slot = once(&mut self.threads, shared.thread, || threads.of(o.tid, o.pid));
+        let file = once(&mut self.files, shared.file, || files.intern(o.file));
         match Interval::of(o, file).within(threads.span) {
             Ok(Some(i)) => self.rows.push((threads.at(slot, o.off), i)),
             Ok(None) => {}
             Err(()) => self.bad += 1,
         }
     }
+}
+
+/// What was found for a number, looked for the first time.
+#[inline]
+fn once<T: Copy>(known: &mut Vec<Option<T>>, number: usize, find: impl FnOnce() -> T) -> T {
+    if let Some(Some(found)) = known.get(number) {
+        return *found;
+    }
+    let found = find();
+    if known.len() <= number {
+        known.resize(number + 1, None);
+    }
+    if let Some(slot) = known.get_mut(number) {
+        *slot = Some(found);
+    }
+    found
 }
 
 /// Shows a block's rows to a witness, and notes what they tell of the lives of threads. Returns the first and last end.

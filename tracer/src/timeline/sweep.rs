@@ -126,7 +126,7 @@ impl Sweep {
             let whole = if block.is_off_cpu() {
                 self.rows.clear();
                 let rows = &mut self.rows;
-                let whole = r.fetcher.off_cpu(block, |site, o| rows.push(threads, files, site, o));
+                let whole = r.fetcher.off_cpu(block, |shared, o| rows.push(threads, files, shared, o));
                 if whole.is_some() {
                     for (ThreadIx(ix), i) in &rows.rows {
                         if let Some(line) = self.held.intervals.get_mut(*ix as usize) {
