@@ -115,7 +115,12 @@ impl<'a> Walk<'a> {
         let (wall, here) = (entry.span.len() as f64, part.len() as f64);
         let running = (entry.cpu_ns as f64 / wall).min(1.0);
         let queue = (entry.delay_ns as f64 / wall).min(1.0 - running);
-        for (cause, share) in causes.into_iter().zip([running, queue, 1.0 - running - queue]) {
+        let in_kernel = table::running_in_kernel(self.rows, &entry.doing).map_or(0.0, |cause| {
+            let share = (entry.kernel_ns as f64 / wall).min(running);
+            self.add(cause, share * here);
+            share
+        });
+        for (cause, share) in causes.into_iter().zip([running - in_kernel, queue, 1.0 - running - queue]) {
             self.add(cause, share * here);
         }
         Ok(())

@@ -24,6 +24,12 @@ pub fn parts(rows: &[(&'static str, Parts)], doing: &str) -> Option<Parts> {
     rows.iter().chain(TABLE).find(|(name, _)| *name == doing).map(|(_, parts)| *parts)
 }
 
+/// The cause of running inside the kernel while doing `doing`, where the scenario's rows tell it apart: the first part of the
+/// row "`doing` in the kernel".
+pub fn running_in_kernel(rows: &[(&'static str, Parts)], doing: &str) -> Option<&'static str> {
+    rows.iter().find(|(name, _)| name.strip_suffix(" in the kernel") == Some(doing)).map(|(_, [running, ..])| *running)
+}
+
 /// The cause of run-queue time outside any entry: what the scenario's rows say of `wait`, else `cpu_starved`.
 pub fn waiting_for_a_cpu(rows: &[(&'static str, Parts)]) -> &'static str {
     rows.iter().find(|(name, _)| *name == "wait").map_or("cpu_starved", |(_, [_, queue, _])| queue)

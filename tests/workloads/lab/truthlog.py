@@ -8,6 +8,7 @@ they are scored.
 import contextlib
 import json
 import os
+import resource
 import threading
 import time
 
@@ -26,9 +27,14 @@ class Clocks:
         # Read again if the CPU was lost in between, since the times would not belong together.
         while True:
             before = self.delay()
-            stamp = (time.monotonic_ns(), time.thread_time_ns(), self.delay())
+            stamp = (time.monotonic_ns(), time.thread_time_ns(), self.delay(), self.kernel())
             if stamp[2] == before:
                 return stamp
+
+    @staticmethod
+    def kernel():
+        """CPU time inside the kernel. By the timer tick, so right on average only."""
+        return int(resource.getrusage(resource.RUSAGE_THREAD).ru_stime * 1e9)
 
 
 class TruthLog:
@@ -90,6 +96,7 @@ class TruthLog:
                 "end_ns": end[0],
                 "cpu_ns": end[1] - start[1],
                 "delay_ns": end[2] - start[2],
+                "kernel_ns": end[3] - start[3],
             }
         )
 

@@ -155,8 +155,9 @@ impl Witness for Evidence {
             t.waits_to_read += 1;
         }
         self.file_work(line.ix, call, (i.file, file), i.blocked());
-        // A child's end wakes who waits for it: that is no delivery.
-        let Some(waker) = waker.filter(|_| call != CallKind::WaitChild) else { return };
+        // A child's end wakes who waits for it, and a reader wakes who waits for room in a pipe: neither delivers anything.
+        let receives = !matches!(call, CallKind::WaitChild | CallKind::Write);
+        let Some(waker) = waker.filter(|_| receives) else { return };
         *self.wakes.entry((waker.ix, line.ix)).or_default() += 1;
         if i.waker_pid != line.pid {
             let first = self.first.entry((i.waker_pid, line.pid)).or_insert(i.wake);

@@ -110,10 +110,12 @@ impl Attributor {
             let alike = pids.is_empty() || pids == all_pids;
             let own = if alike { overall.clone() } else { roles::assign(tl, evidence, &pids) };
             roles.add(&own);
-            if let (Activity::Windows(windows), Some(feeder)) =
-                (&mut gpu.activity, own.feeder.and_then(|f| tl.thread(f)).filter(|f| f.died < tl.span.1))
+            if let Activity::Windows(windows) = &mut gpu.activity
+                && let Some(end) = roles::end_of_feeding(tl, evidence, &own).filter(|end| *end < tl.span.1)
             {
-                gpu::end_work(windows, feeder.died);
+                gpu::end_work(windows, end);
+                // What is told of the time after it lags, or is the work of others.
+                windows.iter_mut().filter(|w| w.start >= end).for_each(|w| w.utilization = 0.0);
             }
             let (left, usage) = Stretches::new(&gpu.activity, tl.span);
             let attribution = GpuAttribution { gpu, roles: own, usage, totals: Totals::default() };

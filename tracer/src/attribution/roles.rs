@@ -235,6 +235,12 @@ fn feeder_thread(timeline: &Timeline, evidence: &Evidence, pid: Pid) -> Option<T
     most.map(|(ix, _)| ix)
 }
 
+/// When the last thread ended that fed a GPU, whatever process it belonged to: a job may start again.
+pub(super) fn end_of_feeding(timeline: &Timeline, evidence: &Evidence, roles: &Roles) -> Option<MonoNs> {
+    let feeds = |ix| Some(ix) == roles.feeder || evidence.in_libcuda(timeline, ix) > 0;
+    timeline.lines().filter(|(ix, _)| feeds(*ix)).map(|(_, t)| t.died).max()
+}
+
 /// Stretches of time around which another thread of the process than `feeder` was seen in libcuda most. A stretch is judged
 /// together with its neighbours: a sample or two decide nothing.
 fn feeders(timeline: &Timeline, evidence: &Evidence, pid: Pid, feeder: Option<ThreadIx>) -> Vec<(u64, ThreadIx)> {

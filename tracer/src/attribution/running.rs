@@ -8,8 +8,8 @@ use crate::timeline::{Moment, ThreadIx, ThreadLine, Timeline};
 use crate::units::{MonoNs, Nanos};
 use std::collections::HashSet;
 
-/// A sample speaks for at most this long on either side: two periods of the slowest rate that is offered (100 Hz).
-const REACH: Nanos = Nanos::from_millis(20);
+/// A sample speaks for at most this long on either side, with waits of the thread in between.
+const REACH: Nanos = Nanos::from_millis(80);
 
 /// A thread that runs this long is sampled: five periods of the usual rate, two and a half of the slowest.
 const SEEN_AT_LEAST: Nanos = Nanos::from_millis(25);
@@ -18,6 +18,17 @@ const SEEN_AT_LEAST: Nanos = Nanos::from_millis(25);
 #[derive(Debug)]
 pub struct Running {
     cuda: HashSet<ImageId>,
+}
+
+/// CPU time of a thread from one moment to another, negative if that was before. The moments must not lie far apart.
+fn cpu_from(line: &ThreadLine, from: MonoNs, to: MonoNs) -> i64 {
+    let (lo, hi) = (from.min(to), from.max(to));
+    let mut cpu = hi.since(lo);
+    for i in line.intervals.iter().skip(line.intervals.partition_point(|i| i.on <= lo)).take_while(|i| i.off < hi) {
+        cpu -= i.on.min(hi).since(i.off.max(lo));
+    }
+    let cpu = i64::try_from(cpu.0).unwrap_or(i64::MAX);
+    if to < from { -cpu } else { cpu }
 }
 
 /// Parts of `[from, to]`, latest first, in which a thread that should have been running was not seen to: some kernels do not
@@ -85,15 +96,16 @@ impl Running {
         if near.iter().all(|s| self.special(roles, line, s, swapping).is_none()) {
             return vec![(from, to, plain)];
         }
-        // Each sample speaks for the time up to half-way to its neighbours.
+        // Each sample speaks for the time up to half-way to its neighbours, by the clock of the thread's own CPU time: then
+        // each stands for one period of running, whether that was in one piece or between many short waits.
+        let near: Vec<(i64, &Moment)> = near.iter().map(|s| (cpu_from(line, from, s.time), s)).collect();
         let mut out: Vec<(MonoNs, MonoNs, Cause)> = Vec::new();
         let mut end = to;
-        for (k, s) in near.iter().enumerate().rev() {
+        for (k, (at, s)) in near.iter().enumerate().rev() {
             let start = match k.checked_sub(1).and_then(|p| near.get(p)) {
-                Some(previous) => MonoNs(previous.time.0.midpoint(s.time.0)),
+                Some((before, _)) => from + Nanos(u64::try_from(before.midpoint(*at)).unwrap_or(0)),
                 None => from,
             };
-            let start = start.max(from);
             if start >= end {
                 continue;
             }
@@ -174,6 +186,14 @@ mod tests {
             intervals: off.iter().map(interval).collect(),
             samples: samples.iter().map(moment).collect(),
         }
+    }
+
+    #[test]
+    fn waits_between_do_not_count_as_running() {
+        let l = line(&[(10, 50), (60, 90)], &[]);
+        assert_eq!(cpu_from(&l, ms(0), ms(100)), 30_000_000);
+        assert_eq!(cpu_from(&l, ms(95), ms(5)), -20_000_000);
+        assert_eq!(cpu_from(&l, ms(55), ms(55)), 0);
     }
 
     #[test]

@@ -25,9 +25,15 @@ const SWAPPED: &[(&str, Parts)] = &[
     ("read", ["preprocessing", "cpu_starved", "memory"]),
     ("decode", ["preprocessing", "cpu_starved", "memory"]),
     ("handover", ["ipc", "cpu_starved", "memory"]),
+    // Neither makes system calls: in the kernel they fault, and look for room.
+    ("read in the kernel", ["memory", "cpu_starved", "memory"]),
+    ("decode in the kernel", ["memory", "cpu_starved", "memory"]),
 ];
-/// Pages in compressed memory come back by CPU work of the fault itself, which looks for room as well.
-const COMPRESSED: &[(&str, Parts)] = &[("read", ["memory", "cpu_starved", "memory"])];
+/// Pages in compressed memory come back by CPU work of the fault itself, inside the kernel, which looks for room as well.
+const COMPRESSED: &[(&str, Parts)] = &[
+    ("read", ["preprocessing", "cpu_starved", "memory"]),
+    ("read in the kernel", ["memory", "cpu_starved", "memory"]),
+];
 /// Reads from a server.
 const SERVED: &[(&str, Parts)] = &[("read", ["preprocessing", "cpu_starved", "network"])];
 
