@@ -13,6 +13,8 @@ const READ: Syscall = Syscall(0);
 const WRITE: Syscall = Syscall(1);
 const POLL: Syscall = Syscall(7);
 const EPOLL_WAIT: Syscall = Syscall(232);
+const SENDTO: Syscall = Syscall(44);
+const RECVFROM: Syscall = Syscall(45);
 const PREAD: Syscall = Syscall(17);
 const FUTEX: Syscall = Syscall(202);
 const NANOSLEEP: Syscall = Syscall(230);
@@ -113,6 +115,19 @@ fn a_thread_killed_in_user_code_is_the_waker_of_its_parent() {
         .filter(|o| matches!(waker(o), Some(Waker::Thread { tid, .. }) if tid == Tid(killed as u32)))
         .collect();
     assert_all(waits.len(), 1, unseen);
+}
+
+#[test]
+fn unix_sockets_and_eventfds_name_the_thread_that_wakes() {
+    // The standard library writes to a unix socket by sendto and reads by recvfrom.
+    for (how, sends, waits_in) in [("unix", SENDTO, RECVFROM), ("eventfd", WRITE, EPOLL_WAIT)] {
+        let (w, t) = trace(&[how]);
+        let unseen = t.assert_whole();
+        let &[server] = w.value("server") else { panic!() };
+        let by = Waker::Thread { tid: Tid(server as u32), pid: w.pid(), syscall: sends };
+        let waits = t.of(w.pid().main_thread()).into_iter().filter(|o| o.syscall == waits_in && waker(o) == Some(by));
+        assert_all(waits.count(), 20, unseen);
+    }
 }
 
 #[test]

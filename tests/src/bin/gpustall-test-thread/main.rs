@@ -3,9 +3,10 @@
 //! It says `ready` and its thread id, waits for a line (so that the tracer can attach), acts, says what it did as
 //! `name value...` lines, and ends.
 
+mod wakes;
+
 use std::fs::{self, File};
 use std::io::{self, BufRead, Read, Write};
-use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
@@ -21,11 +22,13 @@ fn main() -> Done {
     let arg = |i: usize| args.get(i).map(String::as_str).unwrap_or_default();
     match arg(1) {
         "sleep" => sleep(),
-        "polls" => polls(),
+        "polls" => wakes::polls(),
+        "unix" => wakes::unix(),
+        "eventfd" => wakes::eventfd(),
         "pipe" => pipe(arg(2).parse().unwrap_or(100)),
         "futex" => futex(),
         "join" => join(),
-        "loopback" => loopback(),
+        "loopback" => wakes::loopback(),
         "direct" => direct(arg(2)),
         "spin" => spin(arg(2).parse().unwrap_or(0), arg(3).parse().unwrap_or(200)),
         "tree" => tree(),
@@ -104,49 +107,6 @@ fn sleep() -> Done {
         say("slept", &[ms * 1_000_000, before, after, switches().0 - slept]);
     }
     Ok(())
-}
-
-/// Waits by poll and epoll: until the time is up, and, with and without a limit, until a byte comes.
-fn polls() -> Done {
-    let (mut out, mut into) = new_pipe()?;
-    // SAFETY: no preconditions; the descriptor is ours.
-    let epoll = unsafe { OwnedFd::from_raw_fd(libc::epoll_create1(libc::EPOLL_CLOEXEC)) };
-    let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
-    // SAFETY: valid descriptors and a live structure.
-    if unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, out.as_raw_fd(), &raw mut event) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    ready()?;
-    let mut wait = |byte: bool, by_poll: bool, limit: i32| -> Done {
-        let writer = byte.then(|| into.try_clone()).transpose()?.map(|mut pipe| {
-            thread::spawn(move || {
-                thread::sleep(Duration::from_millis(30));
-                pipe.write_all(b"x")
-            })
-        });
-        let mut entry = libc::pollfd { fd: out.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: live structures, with room for the one answer.
-        unsafe {
-            if by_poll {
-                libc::poll(&raw mut entry, 1, limit);
-            } else {
-                libc::epoll_wait(epoll.as_raw_fd(), &raw mut event, 1, limit);
-            }
-        }
-        match writer {
-            Some(writer) => {
-                writer.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))?;
-                out.read_exact(&mut [0])
-            }
-            None => Ok(()),
-        }
-    };
-    for by_poll in [true, false] {
-        wait(false, by_poll, 20)?;
-        wait(true, by_poll, 500)?;
-        wait(true, by_poll, -1)?;
-    }
-    into.flush()
 }
 
 fn new_pipe() -> io::Result<(File, File)> {
@@ -279,35 +239,6 @@ fn join() -> Done {
     wait_child(child);
     wait_child(killer);
     say("killed", &[u64::from(child)]);
-    Ok(())
-}
-
-/// One thread answers another over TCP, when that one waits.
-fn loopback() -> Done {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let address = listener.local_addr()?;
-    let main = tid();
-    let server = thread::spawn(move || -> io::Result<u32> {
-        let (mut stream, _) = listener.accept()?;
-        stream.set_nodelay(true)?;
-        let mut byte = [0];
-        while stream.read(&mut byte)? == 1 {
-            until_asleep(main);
-            stream.write_all(&byte)?;
-        }
-        Ok(tid())
-    });
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_nodelay(true)?;
-    ready()?;
-    let mut byte = [0];
-    for _ in 0..20 {
-        stream.write_all(&byte)?;
-        stream.read_exact(&mut byte)?;
-    }
-    drop(stream);
-    let server = server.join().unwrap_or(Ok(0))?;
-    say("server", &[u64::from(server)]);
     Ok(())
 }
 
