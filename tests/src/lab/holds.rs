@@ -300,6 +300,29 @@ impl Hold for FewRequests {
     }
 }
 
+/// The workers have a quota of CPU time. Main has none: it would be late to say that the simulated GPU is done.
+pub struct CpuQuota {
+    quota: Duration,
+    period: Duration,
+    group: Option<CpuGroup>,
+}
+
+impl CpuQuota {
+    /// All of them together get `quota` in each `period`.
+    pub fn new(quota: Duration, period: Duration) -> CpuQuota {
+        CpuQuota { quota, period, group: None }
+    }
+}
+
+impl Hold for CpuQuota {
+    fn apply(&mut self, pids: &[u32]) -> Result<()> {
+        let group = CpuGroup::with_quota(self.quota, self.period)?;
+        pids.iter().skip(1).try_for_each(|pid| group.add(Pid(*pid)))?;
+        self.group = Some(group);
+        Ok(())
+    }
+}
+
 /// Other processes compute, two on each CPU.
 #[derive(Default)]
 pub struct BusyCpus(Vec<ChildGuard>);

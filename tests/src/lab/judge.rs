@@ -20,9 +20,10 @@ pub const BOUNDARY_MS: f64 = 2.0;
 pub const UNKNOWN_POINTS: f64 = 3.0;
 /// Share of idle time, in points, that the job itself may not know.
 pub const UNLOGGED_POINTS: f64 = 2.0;
-/// Below this share of idle time, a cause's share is held against so much of the whole time: a share of next to nothing
-/// says nothing.
+/// Below this idle share the answer is that the GPU is the limit; the causes of the little that is left are not judged.
 const LITTLE_IDLE: f64 = 0.10;
+/// Largest difference between the true and the reported idle share, points.
+pub const IDLE_POINTS: f64 = 3.0;
 
 /// Points by cause.
 pub type Points = BTreeMap<String, f64>;
@@ -78,7 +79,7 @@ pub struct Row {
 pub fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<Row> {
     let score = &outcome.score;
     let truth: Points = score.causes.keys().map(|c| ((*c).to_owned(), 100.0 * score.share(c))).collect();
-    let weight = (score.idle_share() / LITTLE_IDLE).min(1.0);
+    let weight = if score.idle_share() < LITTLE_IDLE { 0.0 } else { 1.0 };
     let exact = judgement("exact", scenario, &outcome.exact, &truth, weight, Some(score))?;
     let nvml = judgement("nvml", scenario, &outcome.nvml, &truth, weight, None)?;
     let disagreement = weight * largest(&exact.reported, &nvml.reported).0;
@@ -177,6 +178,12 @@ fn failures(scenario: &Scenario, row: &Row, weight: f64) -> Vec<String> {
                 "{evidence}: {cause} is {:.1} % of the idle time and reported as {:.1} % (off by at most {allowed} points)",
                 share(&row.truth),
                 share(&judged.reported)
+            ));
+        }
+        if (judged.idle - row.idle).abs() > IDLE_POINTS {
+            failures.push(format!(
+                "{evidence}: the GPU was idle {:.1} % and is reported as {:.1} % (off by at most {IDLE_POINTS} points)",
+                row.idle, judged.idle
             ));
         }
         if judged.unknown >= UNKNOWN_POINTS {

@@ -3,6 +3,7 @@
 import argparse
 import ctypes
 import json
+import math
 import os
 import random
 import sys
@@ -55,11 +56,19 @@ class Gpu:
         line = json.dumps({"t_ns": time.monotonic_ns(), "gpu": self.index, "busy": busy}) + "\n"
         os.write(self.busy_file, line.encode())
 
-    def compute(self, ms):
-        """Keeps the GPU busy for so long and waits for it."""
+    def compute(self, ms, did, skip):
+        """Keeps the GPU busy for so long and waits for it.
+
+        `did` says to the account that all since its last entry was main's own work, `skip` that it was GPU work. Entries end
+        and begin at both edges of the busy time: a thread that loses its CPU there loses it inside a short entry.
+        """
+        did()
         self.set(True)
+        did()
         self.run(ms)
+        skip()
         self.set(False)
+        did()
 
     def run(self, ms):
         """GPU work of so long, waited for."""
@@ -93,6 +102,12 @@ def read_file(path):
         return b"".join(parts)
     finally:
         os.close(fd)
+
+
+def pieces(ms, longest=2.5):
+    """Splits an amount of work into equal pieces that are not longer than this, so that an account can tell them apart."""
+    count = max(1, math.ceil(ms / longest))
+    return [ms / count] * count
 
 
 class Work:

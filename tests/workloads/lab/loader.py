@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""A training job over plain multiprocessing: workers read and decode samples, main feeds a simulated GPU.
+"""A training job over plain multiprocessing, or over threads: workers read and decode samples, main feeds a simulated GPU.
 
 Batch b is made by worker b % N and delivered over that worker's pipe, in order. Without workers main itself reads and
 decodes. All threads keep an account of what they did (truthlog.py); entries lie end to end and are written when the work
 is over, so that the log holds up nobody.
 """
 
+import concurrent.futures
 import itertools
 import multiprocessing
 import os
+import queue
 import random
 import sys
+import threading
 import time
 import zlib
 
@@ -33,6 +36,10 @@ def arguments():
     parser.add_argument("--cold-epochs", type=int, default=1000, help="epochs whose reads find nothing in the page cache")
     parser.add_argument("--table-mb", type=int, default=64, help="size of the table of --read table, in every process")
     parser.add_argument("--work-ms", type=float, default=0.0, help="CPU time of decoding a sample")
+    parser.add_argument("--decode-threads", type=int, default=0, help="threads in every worker that share the decoding")
+    parser.add_argument("--sleep-ms", type=float, default=0.0, help="main sleeps so long in each step")
+    parser.add_argument("--lock-threads", type=int, default=0, help="threads of main that hold Python's global lock")
+    parser.add_argument("--threads", action="store_true", help="workers are threads of main")
     parser.add_argument("--host-ms", type=float, default=0.0, help="CPU time of main's own work in a step")
     parser.add_argument("--warm-up", type=int, default=2, help="batches before the steady phase")
     parser.add_argument("--checkpoint-every", type=int, default=0, help="steps between checkpoints")
@@ -55,10 +62,10 @@ class Account:
         """What lies behind was GPU work, or a wait of no interest."""
         self.last = self.clocks.stamp()
 
-    def did(self, what, item=None):
-        """All since the last call was this."""
+    def did(self, what, item=None, thread=None):
+        """All since the last call was this; a wait may be for whatever a thread does."""
         now = self.clocks.stamp()
-        self.entries.append((what, item, self.last, now))
+        self.entries.append((what, item, self.last, now, thread))
         self.last = now
 
     def was_idle(self, until):
@@ -69,9 +76,9 @@ class Account:
         """
         now = self.clocks.stamp()
         start, middle = self.last, min(max(until, self.last[0]), now[0])
-        self.entries.append(("idle", None, start, (middle, start[1], start[2])))
+        self.entries.append(("idle", None, start, (middle, start[1], start[2]), None))
         delay = min(now[2] - start[2], now[0] - middle)
-        self.entries.append(("idle", None, (middle, start[1], start[2]), (now[0], now[1], start[2] + delay)))
+        self.entries.append(("idle", None, (middle, start[1], start[2]), (now[0], now[1], start[2] + delay), None))
         self.last = now
 
     def write(self):
@@ -86,6 +93,28 @@ class Samples:
     def __init__(self, args, work):
         self.batch, self.work_ms, self.work = args.batch, args.work_ms, work
         self.reader = reads.KINDS[args.read](args)
+        self.threads, self.log, self.local = args.decode_threads, truthlog.TruthLog(args.truth), threading.local()
+        self.pool = concurrent.futures.ThreadPoolExecutor(self.threads) if self.threads else None
+
+    def decode_in_threads(self, batch, account):
+        """Like libraries that bring a pool of threads of their own."""
+        items = [f"{batch}/{n}" for n in range(self.threads)]
+        told = time.monotonic_ns()
+        for item, done in [(item, self.pool.submit(self.decode_part, item, told)) for item in items]:
+            done.result()
+            account.did("wait", item)
+
+    def decode_part(self, item, told):
+        clocks = self.log.clocks()
+        # From when it was told to: until it gets a CPU, it waits for one.
+        last = getattr(self.local, "last", None)
+        start = (max(told, last[0]), *last[1:]) if last else clocks.stamp()
+        for piece in job.pieces(self.work_ms / self.threads):
+            self.work.run(piece)
+            now = clocks.stamp()
+            self.log.entry("decode", item, start, now)
+            start = now
+        self.local.last = start
 
     def make(self, batch, account):
         checksum = 0
@@ -93,8 +122,13 @@ class Samples:
             data = self.reader.read(n)
             account.did("read", batch)
             checksum = zlib.crc32(data[:1024], checksum)
-            if self.work_ms:
-                checksum ^= self.work.run(self.work_ms)
+            if self.pool:
+                self.decode_in_threads(batch, account)
+            elif self.work_ms:
+                # In pieces, since only the sums of an entry are known, and a gap often covers the end of a batch alone.
+                for piece in job.pieces(self.work_ms):
+                    checksum ^= self.work.run(piece)
+                    account.did("decode", batch)
             account.did("decode", batch)
         return checksum, bytes(2048)
 
@@ -136,7 +170,7 @@ class Workers:
         context = multiprocessing.get_context(args.start_method)
         self.account, self.prefetch = account, args.prefetch
         self.sent = 0
-        self.processes, self.indices, self.results = [], [], []
+        self.processes, self.indices, self.results, self.threads = [], [], [], []
         for _ in range(args.workers):
             index_reader, index_writer = context.Pipe(duplex=False)
             result_reader, result_writer = context.Pipe(duplex=False)
@@ -145,6 +179,8 @@ class Workers:
             index_reader.close()
             result_writer.close()
             self.processes.append(process)
+            # With threads below it, what the worker itself waits for counts, too.
+            self.threads.append(process.pid if args.decode_threads else None)
             self.indices.append(index_writer)
             self.results.append(result_reader)
 
@@ -155,7 +191,7 @@ class Workers:
             self.sent += 1
         self.account.did("host")
         got, made = self.results[batch % count].recv()
-        self.account.did("wait", batch)
+        self.account.did("wait", batch, self.threads[batch % count])
         if got != batch:
             sys.exit(f"loader.py: batch {got} came instead of {batch}")
         return made
@@ -180,6 +216,53 @@ class Workers:
                     pass
 
 
+class Channel:
+    """A queue between threads, with the methods of a pipe."""
+
+    def __init__(self):
+        self.queue = queue.SimpleQueue()
+
+    def poll(self):
+        return not self.queue.empty()
+
+    def recv(self):
+        return self.queue.get()
+
+    def send(self, what):
+        self.queue.put(what)
+
+
+class Threads:
+    """Batches from threads of this process, in order."""
+
+    def __init__(self, args, work, account):
+        self.account, self.prefetch, self.sent = account, args.prefetch, 0
+        self.indices = [Channel() for _ in range(args.workers)]
+        self.results = [Channel() for _ in range(args.workers)]
+        self.threads = [
+            threading.Thread(target=worker, args=(args, work, index, result))
+            for index, result in zip(self.indices, self.results)
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    def get(self, batch):
+        count = len(self.threads)
+        while self.sent < batch + count * self.prefetch:
+            self.indices[self.sent % count].send(self.sent)
+            self.sent += 1
+        self.account.did("host")
+        _, made = self.results[batch % count].recv()
+        self.account.did("wait", batch)
+        return made
+
+    def close(self):
+        for index in self.indices:
+            index.send(None)
+        for thread in self.threads:
+            thread.join()
+
+
 class Alone:
     """Batches that main makes itself."""
 
@@ -196,12 +279,8 @@ class Alone:
 
 
 def compute(gpu, ms, account):
-    """Keeps the GPU busy. The account's entries reach a little into that time, so that they cover all of the gaps."""
-    gpu.set(True)
-    account.did("host")
-    gpu.run(ms)
-    account.skip()
-    gpu.set(False)
+    """Keeps the GPU busy."""
+    gpu.compute(ms, lambda: account.did("host"), account.skip)
 
 
 def checkpoint(folder, payload):
@@ -215,6 +294,12 @@ def checkpoint(folder, payload):
     os.replace(path + ".tmp", path)
 
 
+def hold_the_lock(work):
+    """Code of the job's own in another thread: it holds Python's global lock as long as it may."""
+    while True:
+        work.run(2.0)
+
+
 def train(args, batches, gpu, account, work):
     payload = [random.Random(7).randbytes(1 << 20)] * args.checkpoint_mb
     end = time.monotonic() + args.seconds
@@ -224,6 +309,10 @@ def train(args, batches, gpu, account, work):
         batches.get(args.warm_up + step)
         if args.host_ms:
             work.run(args.host_ms)
+        if args.sleep_ms:
+            account.did("host")
+            time.sleep(args.sleep_ms / 1e3)
+            account.did("sleep")
         compute(gpu, args.compute_ms, account)
         if args.checkpoint_every and step % args.checkpoint_every == args.checkpoint_every - 1:
             account.did("host")
@@ -236,12 +325,15 @@ def main():
     if args.join and not args.workers:
         join(args)
     work = job.Work("native")
+    for _ in range(args.lock_threads):
+        threading.Thread(target=hold_the_lock, args=(job.Work("python"),), daemon=True).start()
     if not args.made:
         reads.KINDS[args.read](args).make()
     if args.make:
         return
     account = Account(args.truth)
-    batches = (Workers if args.workers else Alone)(args, work, account)
+    kind = Threads if args.threads else Workers
+    batches = (kind if args.workers else Alone)(args, work, account)
     gpu = job.Gpu(args)
     for batch in range(args.warm_up):
         batches.get(batch)

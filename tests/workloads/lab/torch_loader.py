@@ -82,7 +82,11 @@ class Files(Dataset):
         if info is not None:
             chain.mark("read", item)
         slow = self.args.slow_worker if info is not None and info.id == 0 else 1.0
-        self.work.run(self.args.work_ms * slow)
+        # In pieces, since only the sums of an entry are known, and a gap often covers the end of a batch alone.
+        for piece in job.pieces(self.args.work_ms * slow):
+            self.work.run(piece)
+            if info is not None or self.args.workers == 0:
+                chain.mark("decode", item)
         tensor = torch.frombuffer(bytearray(data), dtype=torch.uint8)
         if info is not None:
             chain.mark("decode", item)
@@ -143,7 +147,7 @@ class Batch:
         last = getattr(local, "sent", None)
         delay = now[2] - last[2] if last else 0
         cpu = now[1] - last[1] if last else 0
-        since = (self.made[0], now[1] - cpu, now[2] - delay)
+        since = (max(self.made[0], last[0] if last else 0), now[1] - cpu, now[2] - delay)
         if now[0] - self.made[0] - delay > LOCK_NS:
             log.entry("wait", None, since, now, thread=self.pid)
         else:
@@ -288,8 +292,7 @@ class Backward(threading.Thread):
             self.wanted.acquire()
             chain.mark("wait", thread=self.main)
             self.log.feeder()
-            chain.mark("host")
-            self.gpu.compute(self.args.backward_ms)
+            self.gpu.compute(self.args.backward_ms, lambda: chain.mark("host"), chain.skip)
             self.done.release()
 
     def __call__(self):
@@ -318,8 +321,7 @@ def train(args, main, gpu, log, work):
     for _ in range(args.lock_threads):
         threading.Thread(target=hold_the_lock, args=(work, stop), daemon=True).start()
     log.feeder()
-    gpu.compute(args.compute_ms)
-    chain.skip()
+    gpu.compute(args.compute_ms, lambda: None, chain.skip)
     end = time.monotonic() + args.seconds
     for step in itertools.count(1):
         if time.monotonic() >= end:
@@ -333,9 +335,7 @@ def train(args, main, gpu, log, work):
             chain.mark("checkpoint")
         if backward:
             log.feeder()
-        chain.mark("host")
-        gpu.compute(args.compute_ms)
-        chain.skip()
+        gpu.compute(args.compute_ms, lambda: chain.mark("host"), chain.skip)
         if backward:
             chain.mark("host")
             backward()

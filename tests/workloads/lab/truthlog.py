@@ -96,7 +96,8 @@ class TruthLog:
                 "end_ns": end[0],
                 "cpu_ns": end[1] - start[1],
                 "delay_ns": end[2] - start[2],
-                "kernel_ns": end[3] - start[3],
+                # A stamp that was put together by hand has no such time.
+                "kernel_ns": end[3] - start[3] if len(start) > 3 and len(end) > 3 else 0,
             }
         )
 

@@ -3,9 +3,9 @@
 use super::Cause;
 use super::evidence::Evidence;
 use super::roles::Roles;
-use super::segment::{Segment, What};
+use super::segment::{Segment, What, cut};
 use crate::timeline::{FileIx, Timeline};
-use crate::units::{Nanos, Pid};
+use crate::units::{MonoNs, Nanos, Pid};
 use std::collections::{HashMap, HashSet};
 
 /// So much time inside writes to a file that was not seen to be created or synced still makes it a checkpoint: opens are
@@ -25,11 +25,21 @@ pub fn find(tl: &Timeline, evidence: &Evidence, pid: Pid) -> HashSet<FileIx> {
     }
     let is_created = |file: FileIx| {
         let path = tl.file(file).and_then(|f| tl.path_of(f));
-        path.is_some_and(|path| evidence.created.contains(&(pid, path.to_owned())))
+        path.is_some_and(|path| evidence.created.contains_key(&(pid, path.to_owned())))
     };
     let by_writing =
         written.into_iter().filter(|(file, time)| *time >= HEAVY || is_created(*file)).map(|(file, _)| file);
     by_writing.chain(synced).collect()
+}
+
+/// Paths of checkpoint files, and when they were opened to be written anew, as far as that is known.
+pub fn opened(tl: &Timeline, evidence: &Evidence, pid: Pid, files: &HashSet<FileIx>) -> (HashSet<String>, Vec<MonoNs>) {
+    let paths: HashSet<String> =
+        files.iter().filter_map(|ix| tl.path_of(tl.file(*ix)?)).map(str::to_owned).collect();
+    let times = paths.iter().filter_map(|p| evidence.created.get(&(pid, p.clone()))).flatten();
+    let mut times: Vec<MonoNs> = times.copied().collect();
+    times.sort_unstable();
+    (paths, times)
 }
 
 /// Pauses between the pieces of one checkpoint: pickling between two writes.
@@ -37,7 +47,8 @@ const PAUSE: Nanos = Nanos::from_millis(100);
 
 /// Gives all that the feeder's process does between the first and the last write of a checkpoint to the checkpoint, and the
 /// calls that put it in its place: a new name, the old file's end.
-pub(super) fn join(tl: &Timeline, roles: &Roles, segments: &mut [Segment]) {
+pub(super) fn join(tl: &Timeline, roles: &Roles, segments: &mut Vec<Segment>) {
+    begin_at_opens(tl, roles, segments);
     let of_feeder = |s: &Segment| s.thread.and_then(|ix| tl.thread(ix)).is_some_and(|t| t.pid == roles.feeder_pid);
     let mut n = 0;
     while n < segments.len() {
@@ -65,6 +76,33 @@ pub(super) fn join(tl: &Timeline, roles: &Roles, segments: &mut [Segment]) {
     }
 }
 
+/// Gives the time from the opening of a checkpoint's file to its first write to the checkpoint, where the feeder's process did
+/// nothing else but run in it: it computes what is to be written.
+fn begin_at_opens(tl: &Timeline, roles: &Roles, segments: &mut Vec<Segment>) {
+    let of_feeder = |s: &Segment| s.thread.and_then(|ix| tl.thread(ix)).is_some_and(|t| t.pid == roles.feeder_pid);
+    let (Some(from), Some(to)) = (segments.first().map(|s| s.start), segments.last().map(|s| s.end)) else { return };
+    let first = roles.checkpoint_opens.partition_point(|t| *t < from);
+    for open in roles.checkpoint_opens.iter().skip(first).take_while(|t| **t < to) {
+        let after = segments.iter().skip_while(|s| s.end <= *open);
+        let between = after.take_while(|s| s.cause != Cause::Checkpoint);
+        let (mut count, mut alone) = (0, true);
+        for s in between {
+            count += 1;
+            alone &= of_feeder(s) && s.cause != Cause::GpuDriver;
+        }
+        let n = segments.partition_point(|s| s.end <= *open);
+        // Without a write behind it, it was none of this gap's.
+        if !alone || count == 0 || n + count >= segments.len() {
+            continue;
+        }
+        cut(segments, *open);
+        let n = segments.partition_point(|s| s.end <= *open);
+        for s in segments.iter_mut().skip(n).take_while(|s| s.cause != Cause::Checkpoint) {
+            s.cause = Cause::Checkpoint;
+        }
+    }
+}
+
 /// A wait in `close`, `rename`, `truncate` or `unlink`, which replace an old checkpoint by a new one.
 fn puts_in_place(s: &Segment) -> bool {
     // close, truncate, ftruncate, rename, unlink, unlinkat, renameat, renameat2
@@ -78,7 +116,7 @@ mod tests {
     use super::*;
     use crate::events::{Event, Syscall, TaskEvent, TaskWhat};
     use crate::timeline::TimelineBuilder;
-    use crate::units::{MonoNs, Tid};
+    use crate::units::Tid;
 
     #[test]
     fn renaming_belongs_to_the_checkpoint_and_a_worker_ends_it() {
@@ -106,7 +144,7 @@ mod tests {
             let end = MonoNs(at);
             Segment { start, end, idle: end.since(start), thread: tl.thread_at(Tid(tid), start), what, cause }
         };
-        let mut segments = [
+        let mut segments = vec![
             segment(1, 50, What::Ran, Cause::HostCode),
             segment(1, 50, blocked(1), Cause::Checkpoint),
             segment(1, 20, What::Ran, Cause::HostCode),

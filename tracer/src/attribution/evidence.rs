@@ -11,6 +11,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 pub(super) const STRETCH: Nanos = Nanos::from_millis(1_000);
 /// Time that a sample stands for at the usual rate.
 const SAMPLE: Nanos = Nanos::from_millis(5);
+/// Times of creating one path that are kept.
+const MOST_OPENS: usize = 10_000;
 /// `O_CREAT` (`asm-generic/fcntl.h`).
 const O_CREAT: u32 = 0o100;
 
@@ -24,8 +26,8 @@ pub struct Evidence {
     pub(super) first: FxHashMap<(Pid, Pid), MonoNs>,
     /// Opens of data for reading, by thread id.
     pub(super) data_opens: FxHashMap<Tid, u64>,
-    /// Paths that a process opened so that they were created.
-    pub(super) created: FxHashSet<(Pid, String)>,
+    /// Paths that a process opened so that they were created, and when.
+    pub(super) created: FxHashMap<(Pid, String), Vec<MonoNs>>,
 }
 
 /// The same of one thread.
@@ -135,7 +137,10 @@ impl Witness for Evidence {
     fn open(&mut self, o: &FileOpen) {
         let Some(outcome) = o.outcome.filter(|r| r.result >= 0) else { return };
         if outcome.flags & O_CREAT != 0 {
-            self.created.insert((o.pid, o.path.clone()));
+            let times = self.created.entry((o.pid, o.path.clone())).or_default();
+            if times.len() < MOST_OPENS {
+                times.push(o.time);
+            }
         }
         if outcome.flags & 0o3 == 0 && is_data(&o.path) {
             *self.data_opens.entry(o.tid).or_default() += 1;

@@ -57,6 +57,10 @@ pub struct Roles {
     pub startups: Vec<(MonoNs, MonoNs)>,
     /// Files that the feeder's process writes checkpoints to.
     pub checkpoints: HashSet<FileIx>,
+    /// Their paths.
+    pub checkpoint_paths: HashSet<String>,
+    /// When they were opened to be written anew, sorted, as far as that is known.
+    pub checkpoint_opens: Vec<MonoNs>,
 }
 
 impl Roles {
@@ -142,6 +146,7 @@ pub fn assign(timeline: &Timeline, evidence: &Evidence, gpu_pids: &[Pid]) -> Rol
     }
     let feeder_loads_data = !of.contains(&Role::Worker) && feeder.is_some_and(|f| loads_data(timeline, evidence, f));
     let checkpoints = checkpoints::find(timeline, evidence, feeder_pid);
+    let (checkpoint_paths, checkpoint_opens) = checkpoints::opened(timeline, evidence, feeder_pid, &checkpoints);
     let end = timeline.span.1;
     let workers: Vec<Life> = timeline
         .lines()
@@ -164,6 +169,8 @@ pub fn assign(timeline: &Timeline, evidence: &Evidence, gpu_pids: &[Pid]) -> Rol
         sampled: evidence.has_samples(),
         startups,
         checkpoints,
+        checkpoint_paths,
+        checkpoint_opens,
     }
 }
 
@@ -287,7 +294,9 @@ fn role_beside_feeder(
     feeder: Option<ThreadIx>,
 ) -> Role {
     let wakes_feeder = feeder.is_some_and(|f| evidence.wakes.contains_key(&(ix, f)));
-    if !wakes_feeder {
+    // What drives the GPU too, or is the main thread of a process whose other threads drive it, prepares no data.
+    let drives = evidence.in_libcuda(tl, ix) > 0;
+    if !wakes_feeder || drives || line.is_main() {
         return Role::Helper;
     }
     // Hands over what other processes deliver: it is woken by them, as PyTorch's pin-memory thread is.
@@ -299,7 +308,7 @@ fn role_beside_feeder(
         return Role::PinMemory;
     }
     // Prepares data as a thread of the same process: it reads files.
-    if reads_files(evidence, ix) { Role::Worker } else { Role::Helper }
+    if loads_data(tl, evidence, ix) { Role::Worker } else { Role::Helper }
 }
 
 /// A thread of a process that delivers to the feeder's process.
@@ -318,8 +327,8 @@ fn reads_files(evidence: &Evidence, ix: ThreadIx) -> bool {
 }
 
 /// The thread reads data, or opened enough files of data, even where the page cache holds all of them.
-fn loads_data(tl: &Timeline, evidence: &Evidence, feeder: ThreadIx) -> bool {
+fn loads_data(tl: &Timeline, evidence: &Evidence, ix: ThreadIx) -> bool {
     const ENOUGH: u64 = 8;
     let opens = |t: &ThreadLine| evidence.data_opens.get(&t.tid).is_some_and(|n| *n >= ENOUGH);
-    reads_files(evidence, feeder) || tl.thread(feeder).is_some_and(opens)
+    reads_files(evidence, ix) || tl.thread(ix).is_some_and(opens)
 }

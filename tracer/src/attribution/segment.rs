@@ -98,3 +98,15 @@ pub(super) fn push(out: &mut Vec<Segment>, s: Segment) {
         _ => out.push(s),
     }
 }
+
+/// Makes `t` an edge between segments.
+pub(super) fn cut(segments: &mut Vec<Segment>, t: MonoNs) {
+    let n = segments.partition_point(|s| s.end <= t);
+    let Some(s) = segments.get_mut(n).filter(|s| s.start < t) else { return };
+    let mut rest = *s;
+    s.end = t;
+    s.idle = s.length();
+    rest.start = t;
+    rest.idle = rest.length();
+    segments.insert(n + 1, rest);
+}

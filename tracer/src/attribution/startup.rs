@@ -1,7 +1,7 @@
 //! When workers were being started: from the end of the old ones, or the birth of the new ones, to the first batch.
 
 use super::Cause;
-use super::segment::Segment;
+use super::segment::{Segment, cut};
 use crate::units::{MonoNs, Nanos};
 
 /// Between the end of the old workers and the birth of the new ones a training loop that goes straight on to its next
@@ -66,18 +66,6 @@ pub fn apply(segments: &mut Vec<Segment>, phases: &[(MonoNs, MonoNs)]) {
             s.cause = Cause::WorkerStartup;
         }
     }
-}
-
-/// Makes `t` an edge between segments.
-fn cut(segments: &mut Vec<Segment>, t: MonoNs) {
-    let n = segments.partition_point(|s| s.end <= t);
-    let Some(s) = segments.get_mut(n).filter(|s| s.start < t) else { return };
-    let mut rest = *s;
-    s.end = t;
-    s.idle = s.length();
-    rest.start = t;
-    rest.idle = rest.length();
-    segments.insert(n + 1, rest);
 }
 
 #[cfg(test)]

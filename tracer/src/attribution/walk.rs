@@ -21,6 +21,13 @@ const DELIVERY: Nanos = Nanos::from_millis(2);
 /// nothing else, they would take most of the walk's time.
 const OTHERS: u32 = 32;
 
+/// How long a thread may take to give back what it had, its memory above all, after its exit was traced.
+const EXITING: Nanos = Nanos::from_millis(1000);
+
+/// How far the two words lie apart at which a condition variable waits in turn (`__g_signals` in glibc since 2.25). Locks of
+/// their own are further apart.
+const CONDITION: u64 = 4;
+
 /// Walks one timeline.
 #[derive(Debug)]
 pub struct Walker<'a> {
@@ -83,7 +90,13 @@ impl<'a> Walker<'a> {
         let mut t = to;
         if t > line.died {
             let lo = line.died.max(from);
-            push(out, unknown(lo, t, NoRecord::NotAlive));
+            // A thread that woke another after its exit was seen was still giving back what it had.
+            if depth > 0 && t.since(line.died) <= EXITING {
+                let cause = Running::by_role(self.roles, ix);
+                self.push_of(ix, line, lo, t, What::Ran, cause, out);
+            } else {
+                push(out, unknown(lo, t, NoRecord::NotAlive));
+            }
             t = lo;
         }
         let enough = enough.max(from);
@@ -107,8 +120,9 @@ impl<'a> Walker<'a> {
                 self.waited_for_cpu(ix, line, i, lo, t, out);
                 t = lo;
             } else {
-                let lo = self.wait_start(line, n, floor).max(floor);
-                self.was_blocked(ix, line, i, lo, t, depth, out);
+                let (start, woken) = self.wait_before(line, n, floor);
+                let lo = start.max(floor);
+                self.was_blocked(ix, line, woken.unwrap_or(i), lo, t, depth, out);
                 t = lo;
             }
         }
@@ -193,8 +207,22 @@ impl<'a> Walker<'a> {
         // Without a file (sync) nothing better is known than whose thread it is.
         let checkpoint =
             line.pid == self.roles.feeder_pid && (i.file.0 == 0 || self.roles.checkpoints.contains(&i.file));
-        let cause = blocked::cause(self.tl, self.around, line, i, checkpoint);
+        let cause = if self.opens_checkpoint(line, i) {
+            Cause::Checkpoint
+        } else {
+            blocked::cause(self.tl, self.around, line, i, checkpoint)
+        };
         self.push_of(ix, line, from, to, What::Blocked(Wait::of(i)), cause, out);
+    }
+
+    /// Whether the feeder's process waits while it opens the file of a checkpoint: what the file held is being cut off.
+    fn opens_checkpoint(&self, line: &ThreadLine, i: &Interval) -> bool {
+        // open, creat, openat, openat2
+        const OPENS: [i16; 4] = [2, 85, 257, 437];
+        line.pid == self.roles.feeder_pid
+            && OPENS.contains(&i.syscall.0)
+            && i.is_uninterruptible()
+            && self.tl.blocked_path(line, i).is_some_and(|path| self.roles.checkpoint_paths.contains(path))
     }
 
     /// The thread of the target that ended this wait, unless the wait has a better explanation of its own.
@@ -215,21 +243,34 @@ impl<'a> Walker<'a> {
     fn ended(&self, waker: ThreadIx, i: &Interval) -> bool {
         // What the kernel still does after that waking takes some 100 µs, more if the CPU is lost meanwhile.
         const LAST_ACT: Nanos = Nanos::from_millis(5);
-        let end = self.tl.span.1;
+        let ends = |t: &ThreadLine| t.died < self.tl.span.1 && t.died <= i.wake + LAST_ACT;
+        // Whichever thread is the last to go does the waking.
         self.tl.thread(waker).is_some_and(|t| {
-            self.roles.of(waker) == Role::Worker && t.is_main() && t.died < end && t.died <= i.wake + LAST_ACT
+            let main = self.tl.thread_at(t.pid.main_thread(), i.wake).and_then(|m| self.tl.thread(m));
+            matches!(self.roles.of(waker), Role::Worker | Role::Ipc)
+                && t.pid != self.roles.feeder_pid
+                && ends(t)
+                && main.is_some_and(ends)
         })
     }
 
-    /// Start of the wait that ends with interval `n`: earlier intervals in the same system call with the same argument (the
-    /// same call alone for poll), with only delivery work between them, belong to it.
-    fn wait_start(&self, line: &ThreadLine, n: usize, floor: MonoNs) -> MonoNs {
-        let Some(last) = line.intervals.get(n) else { return floor };
+    /// The wait that ends with interval `n`: its start, and the interval whose waker explains it. Earlier intervals in the same
+    /// system call with the same argument (the same call alone for poll, the same lock for futex), with only delivery work
+    /// between them, belong to it. The last waker counts; where the last piece of a wait for a lock ended by its time-out,
+    /// the lock had become free just then, and the waker before it counts.
+    fn wait_before<'l>(&self, line: &'l ThreadLine, n: usize, floor: MonoNs) -> (MonoNs, Option<&'l Interval>) {
+        let Some(last) = line.intervals.get(n) else { return (floor, None) };
         let mut start = last.off;
         if !mergeable(last) {
-            return start;
+            return (start, Some(last));
         }
-        let poll = calls::kind(last.syscall) == CallKind::Poll;
+        let kind = calls::kind(last.syscall);
+        let same_wait = |i: &Interval| match kind {
+            CallKind::Poll => true,
+            CallKind::Futex => i.arg0.abs_diff(last.arg0) <= CONDITION,
+            _ => i.arg0 == last.arg0,
+        };
+        let mut woken = last;
         let mut k = n;
         let mut others = 0;
         while start > floor && k > 0 && others < OTHERS {
@@ -238,16 +279,18 @@ impl<'a> Walker<'a> {
             if start.since(i.on) > DELIVERY {
                 break;
             }
-            let same = i.syscall == last.syscall && (poll || i.arg0 == last.arg0) && mergeable(i);
-            if same {
+            if i.syscall == last.syscall && same_wait(i) && mergeable(i) {
                 start = i.off;
                 others = 0;
+                if kind == CallKind::Futex && woken.wake_kind == WakeKind::Interrupt {
+                    woken = i;
+                }
             } else {
                 others += 1;
             }
             // Another wait in between is part of the delivery as long as it is short; the check above bounds their sum.
         }
-        start
+        (start, Some(woken))
     }
 
     #[allow(clippy::too_many_arguments, reason = "the parts of a segment")]

@@ -116,7 +116,7 @@ fn starved(f: &Facts<'_>, totals: &Totals, out: &mut Vec<String>) {
             f.header.target.pid
         ));
     }
-    if let (Some(first), Some(last)) = (f.tl.host.first(), f.tl.host.last()) {
+    if let [first, .., last] = f.tl.host_inside() {
         for now in &last.cgroups {
             let Some(then) = first.cgroups.iter().find(|c| c.path == now.path) else { continue };
             if now.throttled_periods > then.throttled_periods {

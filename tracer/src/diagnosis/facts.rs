@@ -306,7 +306,8 @@ fn ranked(times: impl Iterator<Item = (Tid, Nanos)>) -> Vec<(Tid, Nanos)> {
 }
 
 fn cpu_free(tl: &Timeline) -> Option<(f64, u32)> {
-    let (first, last) = (tl.host.first()?, tl.host.last()?);
+    let host = tl.host_inside();
+    let (first, last) = (host.first()?, host.last()?);
     let idle = last.cpu_idle - first.cpu_idle;
     let all = idle + (last.cpu_busy - first.cpu_busy);
     (all > Nanos::ZERO).then(|| (idle.share_of(all), last.cpus))

@@ -56,7 +56,7 @@ pub struct Timeline {
     pub opens: Vec<FileOpen>,
     /// Paths of blocked path calls, by thread and start of the off-CPU interval.
     pub blocked_paths: HashMap<(Tid, MonoNs), usize>,
-    /// Host samples, by time.
+    /// Host samples of the whole recording, by time.
     pub host: Vec<HostSample>,
     /// GPUs watched.
     pub gpus: Vec<GpuDevice>,
@@ -79,6 +79,13 @@ impl Timeline {
     /// Length of the recording.
     pub fn duration(&self) -> Nanos {
         self.span.1.since(self.span.0)
+    }
+
+    /// Host samples inside the span; all there are where it has not even two.
+    pub fn host_inside(&self) -> &[HostSample] {
+        let from = self.host.partition_point(|h| h.time < self.span.0);
+        let to = self.host.partition_point(|h| h.time <= self.span.1);
+        self.host.get(from..to).filter(|inside| inside.len() >= 2).unwrap_or(&self.host)
     }
 
     /// The file that an interval or sample refers to.

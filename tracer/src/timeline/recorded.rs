@@ -220,7 +220,8 @@ fn look_through(
                 }
                 Event::GpuWindow(w) if inside(w.start, w.end) => tl.gpu_windows.push(w),
                 Event::GpuState(s) if inside(s.time, s.time) => tl.gpu_states.push(s),
-                Event::Host(h) if inside(h.time, h.time) => tl.host.push(h),
+                // Also those beside the part: what changed between two of them may have changed inside it.
+                Event::Host(h) => tl.host.push(h),
                 Event::NamedFile(n) => {
                     tl.paths.insert((n.file.dev, n.file.ino), n.path);
                 }

@@ -1,5 +1,6 @@
 //! All scenarios, by what they are about.
 
+mod cpu;
 mod storage;
 mod torch;
 
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// Every scenario, in the order of the scoreboard.
 pub fn all() -> Vec<Scenario> {
-    [storage::scenarios(), torch::scenarios()].into_iter().flatten().collect()
+    [cpu::scenarios(), storage::scenarios(), torch::scenarios()].into_iter().flatten().collect()
 }
 
 /// Debian's interpreter, which has `python3-torch`.

@@ -1,30 +1,25 @@
 //! PyTorch's DataLoader: start methods, numbers of workers, epochs, the pin-memory thread, the main loop itself.
 
 use super::{no_torch, python};
-use crate::lab::scenario::{Free, Parts, Scenario};
+use crate::lab::holds::Ahead;
+use crate::lab::scenario::{Free, Scenario};
 
 const SCRIPT: &str = "torch_loader.py";
 
 /// One row for each; `$args` are those of the workload.
 macro_rules! torch {
     ($name:literal, $about:literal, $args:expr, $verdict:expr) => {
-        torch!($name, $about, $args, $verdict, &[])
-    };
-    ($name:literal, $about:literal, $args:expr, $verdict:expr, $rows:expr) => {
         Scenario {
             name: $name,
             about: $about,
             job: || python(SCRIPT, &$args),
-            hold: |_| Ok(Box::new(Free)),
-            rows: $rows,
+            hold: |_| Ok(Ahead::with(Box::new(Free))),
+            rows: &[],
             verdict: &$verdict,
             missing: no_torch,
         }
     };
 }
-
-/// Main waits for Python's global lock while its other threads run the job's own code.
-const LOCK: &[(&str, Parts)] = &[("host", ["host_code", "cpu_starved", "host_code"])];
 
 pub fn scenarios() -> Vec<Scenario> {
     vec![
@@ -35,10 +30,52 @@ pub fn scenarios() -> Vec<Scenario> {
             ["data_loading"]
         ),
         torch!(
+            "torch-spawn",
+            "two spawned workers decode for longer than the GPU computes",
+            ["--workers", "2", "--work-ms", "12", "--start-method", "spawn"],
+            ["data_loading"]
+        ),
+        torch!(
+            "torch-forkserver",
+            "two workers below a fork server decode for longer than the GPU computes",
+            ["--workers", "2", "--work-ms", "12", "--start-method", "forkserver"],
+            ["data_loading"]
+        ),
+        torch!(
             "torch-main",
             "no workers: main itself reads and decodes",
             ["--workers", "0", "--work-ms", "8"],
             ["data_loading"]
+        ),
+        torch!(
+            "torch-new-workers",
+            "workers are started anew for each short epoch",
+            ["--workers", "2", "--work-ms", "1", "--epoch", "6", "--new-workers", "--compute-ms", "8"],
+            ["worker_startup"]
+        ),
+        torch!(
+            "torch-slow-worker",
+            "batches come in order, and one of the workers takes four times as long as the others",
+            ["--workers", "2", "--work-ms", "3", "--slow-worker", "4", "--compute-ms", "15"],
+            ["data_loading"]
+        ),
+        torch!(
+            "torch-pin",
+            "with a pin-memory thread that only passes batches on",
+            ["--workers", "1", "--work-ms", "10", "--pin"],
+            ["data_loading"]
+        ),
+        torch!(
+            "torch-pin-slow",
+            "copying to page-locked memory takes longer than anything else",
+            ["--workers", "1", "--work-ms", "1", "--pin", "--pin-copies", "400", "--file-kb", "256"],
+            ["data_loading"]
+        ),
+        torch!(
+            "torch-backward",
+            "a second thread drives the GPU for the backward pass; main's own code comes between",
+            ["--workers", "1", "--work-ms", "1", "--host-ms", "25", "--backward-ms", "15", "--compute-ms", "10"],
+            ["host_code"]
         ),
         torch!(
             "torch-host",
@@ -47,17 +84,16 @@ pub fn scenarios() -> Vec<Scenario> {
             ["host_code"]
         ),
         torch!(
+            "torch-checkpoint",
+            "a checkpoint with torch.save and fsync every few steps",
+            ["--workers", "1", "--work-ms", "1", "--checkpoint-every", "8", "--checkpoint-mb", "96"],
+            ["checkpoint"]
+        ),
+        torch!(
             "torch-healthy",
             "compute-bound: batches are ready before the GPU needs them",
             ["--workers", "2", "--work-ms", "2", "--compute-ms", "60"],
             ["compute"]
-        ),
-        torch!(
-            "torch-lock",
-            "other threads of main hold Python's global lock when main wants to go on",
-            ["--workers", "1", "--work-ms", "1", "--host-ms", "5", "--lock-threads", "1", "--work", "python"],
-            ["host_code"],
-            LOCK
         ),
     ]
 }

@@ -1,0 +1,166 @@
+//! CPUs: too little of them, taken by others, or well used; and the training loop itself.
+
+use super::python;
+use crate::lab::holds::{Ahead, CpuQuota, LimitedDisk, no_limits};
+use crate::lab::scenario::{Free, Hold, Parts, Scenario};
+use anyhow::Result;
+use std::path::Path;
+use std::time::Duration;
+
+/// A quota holds back whoever is runnable, whatever it does.
+const THROTTLED: &[(&str, Parts)] = &[
+    ("read", ["preprocessing", "cpu_throttled", "disk"]),
+    ("decode", ["preprocessing", "cpu_throttled", "preprocessing"]),
+    ("handover", ["ipc", "cpu_throttled", "ipc"]),
+    ("host", ["host_code", "cpu_throttled", "unlogged"]),
+    ("wait", ["host_code", "cpu_throttled", "unlogged"]),
+];
+
+/// Main prepares the data itself; it blocks for nothing but the lock, and the other thread's code is the job's own.
+const LOCK: &[(&str, Parts)] = &[
+    ("read", ["preprocessing", "cpu_starved", "host_code"]),
+    ("decode", ["preprocessing", "cpu_starved", "host_code"]),
+    ("host", ["preprocessing", "cpu_starved", "host_code"]),
+];
+
+/// Samples come from the page cache.
+const WARM: [&str; 4] = ["--read", "files", "--cold-epochs", "0"];
+
+fn loader(args: &str) -> Result<Vec<String>> {
+    python("loader.py", &WARM.into_iter().chain(args.split_whitespace()).collect::<Vec<_>>())
+}
+
+/// The job and all its processes stay on one CPU.
+fn on_one_cpu(args: &str) -> Result<Vec<String>> {
+    Ok(["taskset", "--cpu-list", "0"].into_iter().map(str::to_owned).chain(loader(args)?).collect())
+}
+
+fn ahead(_: &Path) -> Result<Box<dyn Hold>> {
+    Ok(Ahead::with(Box::new(Free)))
+}
+
+fn free(_: &Path) -> Result<Box<dyn Hold>> {
+    Ok(Box::new(Free))
+}
+
+fn half_a_cpu(_: &Path) -> Result<Box<dyn Hold>> {
+    Ok(Box::new(CpuQuota::new(Duration::from_millis(25), Duration::from_millis(50))))
+}
+
+fn none() -> Option<String> {
+    None
+}
+
+/// Every scenario of this file.
+pub fn scenarios() -> Vec<Scenario> {
+    let scenario = |name, about, job, hold, rows, verdict| Scenario { name, about, job, hold, rows, verdict, missing: none };
+    vec![
+        scenario(
+            "cpu-one-worker",
+            "one worker decodes for longer than the GPU computes, and a CPU is free",
+            || loader("--workers 1 --work-ms 8 --compute-ms 10"),
+            ahead,
+            &[],
+            &["data_loading"],
+        ),
+        scenario(
+            "cpu-enough-workers",
+            "compute-bound: two workers keep ahead of the GPU",
+            || loader("--workers 2 --work-ms 2 --compute-ms 40"),
+            ahead,
+            &[],
+            &["compute"],
+        ),
+        scenario(
+            "cpu-quota",
+            "the workers have a quota of half a CPU",
+            || loader("--workers 2 --work-ms 8 --compute-ms 10"),
+            half_a_cpu,
+            THROTTLED,
+            &["cpu_starvation"],
+        ),
+        scenario(
+            "cpu-affinity",
+            "three workers share one CPU by their affinity, while another is free",
+            || on_one_cpu("--workers 3 --work-ms 5 --compute-ms 10"),
+            free,
+            &[],
+            &["cpu_starvation"],
+        ),
+        scenario(
+            "cpu-nested-pools",
+            "every worker brings a pool of threads: eight threads decode on two CPUs",
+            || loader("--workers 2 --decode-threads 4 --work-ms 16 --compute-ms 10"),
+            ahead,
+            &[],
+            &["cpu_starvation"],
+        ),
+        scenario(
+            "threads",
+            "workers are threads of main, as in tf.data or DALI, and decode for longer than the GPU computes",
+            || loader("--threads --workers 1 --work-ms 8 --compute-ms 10"),
+            ahead,
+            &[],
+            &["data_loading"],
+        ),
+        scenario(
+            "spawned-workers",
+            "plain multiprocessing with spawned workers",
+            || loader("--workers 1 --start-method spawn --work-ms 8 --compute-ms 10"),
+            ahead,
+            &[],
+            &["data_loading"],
+        ),
+        scenario(
+            "forkserver-workers",
+            "plain multiprocessing with workers below a fork server",
+            || loader("--workers 1 --start-method forkserver --work-ms 8 --compute-ms 10"),
+            ahead,
+            &[],
+            &["data_loading"],
+        ),
+        scenario(
+            "host-lock",
+            "another thread of main holds Python's global lock when main, which reads and decodes itself, wants to go on",
+            || loader("--workers 0 --work-ms 2 --lock-threads 1 --compute-ms 10"),
+            ahead,
+            LOCK,
+            &["host_code"],
+        ),
+        scenario(
+            "host-code",
+            "main's own work in each step",
+            || loader("--workers 1 --work-ms 1 --host-ms 30 --compute-ms 10"),
+            ahead,
+            &[],
+            &["host_code"],
+        ),
+        scenario(
+            "host-sleep",
+            "main sleeps in each step",
+            || loader("--workers 1 --work-ms 1 --sleep-ms 30 --compute-ms 10"),
+            ahead,
+            &[],
+            &["host_code"],
+        ),
+        Scenario {
+            missing: no_limits,
+            ..scenario(
+                "disk+preprocessing+host-code",
+                "a limited disk, with a transform and main's own work",
+                || python("loader.py", &"--read files --work-ms 2 --host-ms 3 --compute-ms 10".split(' ').collect::<Vec<_>>()),
+                |s| Ok(Ahead::with(LimitedDisk::operations(s, 100)?)),
+                &[],
+                &["storage_io"],
+            )
+        },
+        scenario(
+            "affinity+host-code",
+            "main's own work and its workers share one CPU",
+            || on_one_cpu("--workers 3 --work-ms 5 --host-ms 4 --compute-ms 10"),
+            free,
+            &[],
+            &["cpu_starvation"],
+        ),
+    ]
+}
