@@ -34,8 +34,7 @@ pub fn find(tl: &Timeline, evidence: &Evidence, pid: Pid) -> HashSet<FileIx> {
 
 /// Paths of checkpoint files, and when they were opened to be written anew, as far as that is known.
 pub fn opened(tl: &Timeline, evidence: &Evidence, pid: Pid, files: &HashSet<FileIx>) -> (HashSet<String>, Vec<MonoNs>) {
-    let paths: HashSet<String> =
-        files.iter().filter_map(|ix| tl.path_of(tl.file(*ix)?)).map(str::to_owned).collect();
+    let paths: HashSet<String> = files.iter().filter_map(|ix| tl.path_of(tl.file(*ix)?)).map(str::to_owned).collect();
     let times = paths.iter().filter_map(|p| evidence.created.get(&(pid, p.clone()))).flatten();
     let mut times: Vec<MonoNs> = times.copied().collect();
     times.sort_unstable();
@@ -59,8 +58,7 @@ pub(super) fn join(tl: &Timeline, roles: &Roles, segments: &mut Vec<Segment>) {
         // From here as far as pieces follow each other closely.
         let (mut last, mut pause) = (n, Nanos::ZERO);
         for (k, s) in segments.iter().enumerate().skip(n + 1) {
-            // Work for the GPU in between makes two of them.
-            if !of_feeder(s) || s.cause == Cause::GpuDriver || pause > PAUSE {
+            if !of_feeder(s) || is_step(s) || pause > PAUSE {
                 break;
             }
             if s.cause == Cause::Checkpoint || puts_in_place(s) {
@@ -88,7 +86,7 @@ fn begin_at_opens(tl: &Timeline, roles: &Roles, segments: &mut Vec<Segment>) {
         let (mut count, mut alone) = (0, true);
         for s in between {
             count += 1;
-            alone &= of_feeder(s) && s.cause != Cause::GpuDriver;
+            alone &= of_feeder(s) && !is_step(s);
         }
         let n = segments.partition_point(|s| s.end <= *open);
         // Without a write behind it, it was none of this gap's.
@@ -101,6 +99,11 @@ fn begin_at_opens(tl: &Timeline, roles: &Roles, segments: &mut Vec<Segment>) {
             s.cause = Cause::Checkpoint;
         }
     }
+}
+
+/// A wait for the GPU, or one that may be: between two checkpoints the training goes on.
+fn is_step(s: &Segment) -> bool {
+    matches!(s.cause, Cause::GpuDriver | Cause::Sleep)
 }
 
 /// A wait in `close`, `rename`, `truncate` or `unlink`, which replace an old checkpoint by a new one.

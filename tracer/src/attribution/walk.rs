@@ -266,7 +266,9 @@ impl<'a> Walker<'a> {
         }
         let kind = calls::kind(last.syscall);
         let same_wait = |i: &Interval| match kind {
-            CallKind::Poll => true,
+            // Deliveries that come early make one wait of many. What no thread ended at all, such as waits for the GPU in
+            // step after step, is one by one.
+            CallKind::Poll => [last, i].iter().any(|i| i.wake_kind == WakeKind::Thread),
             CallKind::Futex => i.arg0.abs_diff(last.arg0) <= CONDITION,
             _ => i.arg0 == last.arg0,
         };

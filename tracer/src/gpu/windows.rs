@@ -65,6 +65,26 @@ pub fn begin_work(windows: &mut Vec<GpuWindow>, t: MonoNs) {
     windows.insert(n, before);
 }
 
+/// Joins neighbouring windows in which the GPU was busy for a part of the time to windows of at least `length`. Where a window
+/// begins and ends is known to some milliseconds only, so that a short gap at an edge is counted in the wrong one; over a longer
+/// window that evens out. Windows without any work, or full of it, say all there is to know and stay.
+pub fn pool(windows: &mut Vec<GpuWindow>, length: Nanos) {
+    let partly = |w: &GpuWindow| w.utilization > 0.0 && w.utilization < 100.0;
+    let mut out: Vec<GpuWindow> = Vec::with_capacity(windows.len());
+    for w in windows.drain(..) {
+        match out.last_mut() {
+            Some(last) if partly(last) && partly(&w) && last.end == w.start && last.end.since(last.start) < length => {
+                let (a, b) = (last.end.since(last.start).0 as f64, w.end.since(w.start).0 as f64);
+                let busy = f64::from(last.utilization) * a + f64::from(w.utilization) * b;
+                last.utilization = (busy / (a + b)) as f32;
+                last.end = w.end;
+            }
+            _ => out.push(w),
+        }
+    }
+    *windows = out;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,5 +142,18 @@ mod tests {
         assert_eq!(said(&windows)[..2], [(0, 50, 100.0), (50, 100, 0.0)], "as much as it did takes its time");
         begin_work(&mut windows, MonoNs(130));
         assert_eq!(said(&windows)[2..5], [(100, 120, 0.0), (120, 140, 100.0), (140, 200, 0.0)]);
+    }
+
+    #[test]
+    fn partly_busy_neighbours_are_pooled() {
+        let mut windows =
+            vec![window(0, 0, 10, 50.0), window(0, 10, 20, 30.0), window(0, 20, 30, 0.0), window(0, 30, 40, 20.0)];
+        windows.push(window(0, 40, 50, 40.0));
+        windows.push(window(0, 50, 60, 60.0));
+        windows.push(window(0, 70, 80, 60.0));
+        pool(&mut windows, Nanos(20));
+        let said: Vec<_> = windows.iter().map(|w| (w.start.0, w.end.0, w.utilization)).collect();
+        let expected = [(0, 20, 40.0), (20, 30, 0.0), (30, 50, 30.0), (50, 60, 60.0), (70, 80, 60.0)];
+        assert_eq!(said, expected, "up to the length, and not over a hole");
     }
 }

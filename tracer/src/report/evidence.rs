@@ -73,6 +73,9 @@ fn recorded(tl: &Timeline, in_driver: &InDriver, header: &Header) -> Evidence {
     Evidence { activity, notes }
 }
 
+/// Idle time is placed in windows of this length.
+const POOLED: Nanos = Nanos::from_millis(500);
+
 /// Judges the windows of one GPU by what its feeder did, and moves them where they lag; `false` if they say nothing.
 fn trust(
     tl: &Timeline,
@@ -116,6 +119,7 @@ fn trust(
     {
         gpu::end_work(windows, *left);
     }
+    gpu::pool(windows, POOLED);
     true
 }
 

@@ -53,7 +53,8 @@ fn none() -> Option<String> {
 
 /// Every scenario of this file.
 pub fn scenarios() -> Vec<Scenario> {
-    let scenario = |name, about, job, hold, rows, verdict| Scenario { name, about, job, hold, rows, verdict, missing: none };
+    let scenario =
+        |name, about, job, hold, rows, verdict| Scenario { name, about, job, hold, rows, verdict, missing: none };
     vec![
         scenario(
             "cpu-one-worker",
@@ -148,7 +149,12 @@ pub fn scenarios() -> Vec<Scenario> {
             ..scenario(
                 "disk+preprocessing+host-code",
                 "a limited disk, with a transform and main's own work",
-                || python("loader.py", &"--read files --work-ms 2 --host-ms 3 --compute-ms 10".split(' ').collect::<Vec<_>>()),
+                || {
+                    python(
+                        "loader.py",
+                        &"--read files --work-ms 2 --host-ms 3 --compute-ms 10".split(' ').collect::<Vec<_>>(),
+                    )
+                },
                 |s| Ok(Ahead::with(LimitedDisk::operations(s, 100)?)),
                 &[],
                 &["storage_io"],
