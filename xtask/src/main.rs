@@ -3,6 +3,7 @@
 mod bench;
 mod demo;
 mod ebpf;
+mod lab;
 mod licences;
 mod prepare;
 mod shell;
@@ -28,6 +29,8 @@ enum Chore {
     Test(test::Args),
     /// Build gpustall and run its demo as root
     Demo(demo::Args),
+    /// Run jobs whose truth is known, and hold the report against it
+    Lab(lab::Args),
     /// Measure what gpustall costs, beside another tracer
     Bench(bench::Args),
     /// The half of `bench` that runs as root
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Chore::Ebpf(args) => ebpf::run(&args).map(|()| ExitCode::SUCCESS),
         Chore::Test(args) => test::run(&args),
         Chore::Demo(args) => demo::run(&args),
+        Chore::Lab(args) => lab::run(&args),
         Chore::Bench(args) => bench::run(&args).map(|()| ExitCode::SUCCESS),
         Chore::BenchMeasure(args) => bench::measure(&args).map(|()| ExitCode::SUCCESS),
         Chore::Licences => licences::run().map(|()| ExitCode::SUCCESS),

@@ -8,7 +8,7 @@ pub const UNLOGGED: &str = "unlogged";
 const TABLE: &[(&str, Parts)] = &[
     ("read", ["preprocessing", "cpu_starved", "disk"]),
     ("decode", ["preprocessing", "cpu_starved", "preprocessing"]),
-    ("host", ["host_code", "cpu_starved", UNLOGGED]),
+    ("host", ["host_code", "cpu_starved", "host_code"]),
     ("sleep", ["host_code", "cpu_starved", "sleep"]),
     ("checkpoint", ["checkpoint", "checkpoint", "checkpoint"]),
     ("startup", ["worker_startup", "worker_startup", "worker_startup"]),
