@@ -45,3 +45,20 @@ at_the_mark! {
     one_slow_worker: "torch-slow-worker",
     a_disk_and_checkpoints: "disk+checkpoint",
 }
+
+#[test]
+fn the_slowest_rank_is_named() {
+    let scenario = scenarios::all().into_iter().find(|s| s.name == "ranks").unwrap();
+    let outcome = run::run(&scenario, SECONDS, None).unwrap();
+    let row = judge(&scenario, &outcome).unwrap();
+    assert!(row.failures.is_empty(), "{}", board::run(&row));
+    for report in [&outcome.exact, &outcome.nvml] {
+        let waited = &report["gpus"][0]["waited_for"];
+        assert_eq!(waited[0]["gpu"], 1, "{waited}");
+        assert!(waited[0]["share"].as_f64().unwrap() > 0.5, "{waited}");
+        let none = &report["gpus"][1]["waited_for"];
+        assert!(none[0]["share"].as_f64().unwrap_or(0.0) < 0.1, "the slow one waits for nobody: {none}");
+        let told = report["verdict"]["evidence"].to_string();
+        assert!(told.contains("The process of GPU 1 (") && told.contains("is the slowest"), "{told}");
+    }
+}

@@ -102,8 +102,8 @@ fn record(scenario: &Scenario, seconds: f64, files: &Files) -> Result<()> {
             .arg("--nvml-lib")
             .arg(standin_nvml())
             .env("GPUSTALL_STANDIN_BUSY", files.log("busy"))
-            .env("GPUSTALL_STANDIN_GPUS", job.gpus.to_string())
-            .env("GPUSTALL_STANDIN_PIDS", job.child.id().to_string()),
+            // The busy file names the processes on each.
+            .env("GPUSTALL_STANDIN_GPUS", job.gpus.to_string()),
     )?;
     job.go()?;
     job.wait(Duration::from_secs_f64(seconds) * 3 + DONE_WITHIN)?;
@@ -160,6 +160,13 @@ impl Job {
         // Empty from the start: the stand-in for NVML reads it before the job first writes to it.
         fs::write(files.log("busy"), "")?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(fs::File::create(files.log("stderr"))?);
+        // A lab that is killed takes its jobs along. SAFETY: one system call, which a forked child may make.
+        unsafe {
+            command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            });
+        }
         // A group of its own, so that all of it can be ended.
         let mut child = command.process_group(0).spawn().with_context(|| format!("cannot start the job {words:?}"))?;
         let stdout = BufReader::new(child.stdout.take().context("the job has no standard output")?);

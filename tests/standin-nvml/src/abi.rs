@@ -359,8 +359,9 @@ unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
     count: *mut c_uint,
     infos: *mut nvmlProcessInfo_t,
 ) -> nvmlReturn_t {
-    with("processes", device, |l, _, _| {
-        let pids = &l.config.pids;
+    with("processes", device, |l, gpu, _| {
+        let told = l.config.pids.iter().copied();
+        let pids: Vec<(u32, Option<u64>)> = told.chain(l.busy.pids(gpu).map(|pid| (pid, None))).collect();
         if count.is_null() {
             return INVALID;
         }

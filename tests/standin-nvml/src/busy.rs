@@ -1,7 +1,7 @@
 //! The busy file, read while a workload appends to it.
 
 use serde::Deserialize;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ struct Line {
     t_ns: u64,
     gpu: u32,
     busy: bool,
+    pid: Option<u32>,
 }
 
 /// When one GPU was busy: its changes, sorted by time.
@@ -64,6 +65,7 @@ pub(crate) struct BusyFile {
     /// A line whose end is not written yet.
     torn: Vec<u8>,
     gpus: BTreeMap<u32, Timeline>,
+    pids: BTreeMap<u32, BTreeSet<u32>>,
 }
 
 impl BusyFile {
@@ -80,8 +82,9 @@ impl BusyFile {
         let lines: Vec<u8> = self.torn.drain(..whole).collect();
         for line in lines.split(|b| *b == b'\n') {
             // A driver does not complain about its input; gpustall's own reader of this format does.
-            if let Ok(Line { t_ns, gpu, busy }) = serde_json::from_slice(line) {
+            if let Ok(Line { t_ns, gpu, busy, pid }) = serde_json::from_slice(line) {
                 self.gpus.entry(gpu).or_default().add(t_ns, busy);
+                self.pids.entry(gpu).or_default().extend(pid);
             }
         }
     }
@@ -96,6 +99,11 @@ impl BusyFile {
         let mut bytes = Vec::new();
         self.offset += file.read_to_end(&mut bytes).ok()? as u64;
         Some(bytes)
+    }
+
+    /// Processes that the file names for a GPU.
+    pub(crate) fn pids(&self, gpu: u32) -> impl Iterator<Item = u32> + '_ {
+        self.pids.get(&gpu).into_iter().flatten().copied()
     }
 
     /// Busy time of a GPU between two moments of CLOCK_MONOTONIC, ns.

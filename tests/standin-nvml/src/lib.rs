@@ -19,7 +19,7 @@
 //! | `BUSY` | the busy file: one `{"t_ns": <CLOCK_MONOTONIC>, "gpu": 0, "busy": true}` a line at each change, appended while it is read; a line not yet whole is read later | none: always idle |
 //! | `CLOCK` | clock of the stamps: `epoch`, `boot` or `mono` | `epoch` |
 //! | `GPUS` | number of GPUs, up to 64 | 1 |
-//! | `PIDS` | processes on every GPU: `pid` or `pid:bytes`, separated by commas | none |
+//! | `PIDS` | processes on every GPU: `pid` or `pid:bytes`, separated by commas; those that the busy file names come to it | none |
 //! | `MEMORY` | bytes used and in all, `used/total` | `1073741824/85899345920` |
 //! | `PCIE` | link now and at most: `gen x width/gen x width` without spaces, as `4x4/4x16` | `4x16/4x16` |
 //! | `SM_CLOCK` | clock now and at most in MHz, `now/max` | `1980/1980` |

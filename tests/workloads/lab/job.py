@@ -53,7 +53,7 @@ class Gpu:
             sys.exit(f"the stand-in libcuda gave CUresult {result}")
 
     def set(self, busy):
-        line = json.dumps({"t_ns": time.monotonic_ns(), "gpu": self.index, "busy": busy}) + "\n"
+        line = json.dumps({"t_ns": time.monotonic_ns(), "gpu": self.index, "busy": busy, "pid": os.getpid()}) + "\n"
         os.write(self.busy_file, line.encode())
 
     def compute(self, ms, did, skip):

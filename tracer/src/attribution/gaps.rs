@@ -8,7 +8,7 @@ use super::walk::Walker;
 use super::{checkpoints, startup};
 use crate::events::GpuWindow;
 use crate::gpu::{Activity, BusyInterval};
-use crate::timeline::{MARGIN, Timeline};
+use crate::timeline::{MARGIN, ThreadIx, Timeline};
 use crate::units::{GpuIndex, MonoNs, Nanos};
 
 /// How long a GPU was busy and idle.
@@ -197,14 +197,17 @@ pub(super) struct Pending {
     reached: MonoNs,
     /// Latest first.
     segments: Vec<Segment>,
+    /// The thread that the walk starts on, and comes back to.
+    feeder: Option<ThreadIx>,
     gap: OpenGap,
 }
 
 impl Pending {
     /// Begins with a stretch of a GPU.
-    pub(super) fn new(stretch: Stretch, gpu: GpuIndex, totals: &mut Totals) -> Pending {
+    pub(super) fn new(stretch: Stretch, gpu: GpuIndex, roles: &Roles, totals: &mut Totals) -> Pending {
+        let feeder = if stretch.kind == Kind::Life { roles.feeder } else { roles.feeder_at(stretch.end) };
         let gap = totals.open(gpu, stretch.start, stretch.end, stretch.idle);
-        Pending { stretch, reached: stretch.end, segments: Vec::new(), gap }
+        Pending { stretch, reached: stretch.end, segments: Vec::new(), feeder, gap }
     }
 
     /// Start of the stretch.
@@ -234,7 +237,7 @@ impl Pending {
         let (from, enough) = if start >= known { (start, start) } else { (known, tl.own.start) };
         // While the GPU was busy the feeder may have been in its driver; in a gap it was not on that account.
         walker.trust_samples_in = (kind == Kind::Gap).then_some((start, self.stretch.end));
-        self.reached = walker.explain_back(roles.feeder, from, self.reached, enough, &mut self.segments);
+        self.reached = walker.explain_back(self.feeder, from, self.reached, enough, &mut self.segments);
         let done = self.reached <= start;
         if done || (kind != Kind::Window && self.segments.len() > MOST_SEGMENTS) {
             self.segments.reverse();

@@ -35,7 +35,7 @@ use crate::host::Mount;
 use crate::timeline::Timeline;
 use crate::units::{GpuIndex, MonoNs, Pid};
 use gaps::{Kind, Pending, Stretch, Stretches};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 /// What explains the idle time of one GPU.
@@ -101,15 +101,37 @@ impl Attributor {
         let pids_on = |on: &dyn Fn(&GpuProcess) -> bool| -> Vec<Pid> {
             tl.gpu_processes.iter().filter(|p| on(p)).map(|p| p.pid).filter(|p| of_target.contains(p)).collect()
         };
-        let all_pids = pids_on(&|_| true);
-        let overall = roles::assign(tl, evidence, &all_pids);
-        let mut roles = overall.clone();
+        // What the evidence itself says of its processes comes first.
+        let of_gpu = |gpu: &GpuActivity| {
+            let told: Vec<Pid> = gpu.pids.iter().copied().filter(|p| of_target.contains(p)).collect();
+            if told.is_empty() { pids_on(&|p| p.gpu == gpu.gpu) } else { told }
+        };
+        let by_gpu: Vec<Vec<Pid>> = activity.iter().map(of_gpu).collect();
+        let all_pids: Vec<Pid> = by_gpu.iter().flatten().copied().collect();
+        let feeders: HashSet<Pid> = by_gpu
+            .iter()
+            .filter(|pids| !pids.is_empty())
+            .map(|pids| roles::feeder_process(tl, evidence, pids))
+            .collect();
+        let peers_of = |pid: Pid| feeders.iter().copied().filter(|p| *p != pid).collect::<HashSet<Pid>>();
+        // Roles take a pass over all wake-ups: GPUs that are fed by the same process share them.
+        let mut by_feeder: HashMap<Pid, Roles> = HashMap::new();
+        let mut own_roles = Vec::new();
+        for pids in &by_gpu {
+            let pids = if pids.is_empty() { &all_pids } else { pids };
+            let pid = roles::feeder_process(tl, evidence, pids);
+            let own = by_feeder.entry(pid).or_insert_with(|| roles::assign(tl, evidence, pids, &peers_of(pid)));
+            own_roles.push(own.clone());
+        }
+        let mut roles = match own_roles.first() {
+            Some(first) => first.clone(),
+            None => roles::assign(tl, evidence, &pids_on(&|_| true), &HashSet::new()),
+        };
+        own_roles.iter().skip(1).for_each(|own| roles.add(own));
         let mut gpus = Vec::new();
-        for mut gpu in activity {
-            let pids = pids_on(&|p| p.gpu == gpu.gpu);
-            let alike = pids.is_empty() || pids == all_pids;
-            let own = if alike { overall.clone() } else { roles::assign(tl, evidence, &pids) };
-            roles.add(&own);
+        for (mut gpu, mut own) in activity.into_iter().zip(own_roles) {
+            // A chain may lead into the process of another GPU, whose threads are there what they are to that one.
+            own.add(&roles);
             if let Activity::Windows(windows) = &mut gpu.activity
                 && let Some(end) = roles::end_of_feeding(tl, evidence, &own).filter(|end| *end < tl.span.1)
             {
@@ -124,7 +146,7 @@ impl Attributor {
         let mut main_thread = Totals::default();
         let (start, end) = tl.span;
         let whole = Stretch { kind: Kind::Life, start, end, idle: end.since(start) };
-        let life = gpus.is_empty().then(|| Pending::new(whole, GpuIndex(0), &mut main_thread));
+        let life = gpus.is_empty().then(|| Pending::new(whole, GpuIndex(0), &roles, &mut main_thread));
         Attributor { roles, around: Surroundings::new(tl, mounts), gpus, life, main_thread }
     }
 
@@ -149,7 +171,7 @@ impl Attributor {
             let GpuAttribution { gpu, roles, totals, .. } = &mut g.attribution;
             let mut walker = walk::Walker::new(tl, roles, &self.around);
             loop {
-                let next = || Some(Pending::new(g.left.next_back(&gpu.activity)?, gpu.gpu, totals));
+                let next = || Some(Pending::new(g.left.next_back(&gpu.activity)?, gpu.gpu, roles, totals));
                 let Some(pending) = g.pending.take().or_else(next) else { break };
                 g.pending = pending.explain(tl, roles, &mut walker, totals);
                 if g.pending.is_some() {

@@ -42,6 +42,8 @@ impl Role {
 #[derive(Clone, Debug)]
 pub struct Roles {
     of: Vec<Role>,
+    /// For each thread, the process that feeds a GPU and that it works for; it may be its own.
+    works_for: Vec<Option<Pid>>,
     first_delivery: Vec<Option<MonoNs>>,
     /// The thread that gives the GPU its work, over the whole recording.
     pub feeder: Option<ThreadIx>,
@@ -51,6 +53,8 @@ pub struct Roles {
     pub feeder_pid: Pid,
     /// The feeder reads and decodes the data itself, since there are no workers.
     pub feeder_loads_data: bool,
+    /// The same for the feeders of other GPUs.
+    peers_that_load: Vec<ThreadIx>,
     /// Running threads were sampled.
     pub sampled: bool,
     /// Times in which workers were being started.
@@ -82,6 +86,21 @@ impl Roles {
                 *mine = *theirs;
             }
         }
+        for (mine, theirs) in self.works_for.iter_mut().zip(&other.works_for) {
+            *mine = mine.or(*theirs);
+        }
+        self.peers_that_load.extend(other.feeder.filter(|_| other.feeder_loads_data));
+        self.peers_that_load.extend(&other.peers_that_load);
+    }
+
+    /// The process that feeds a GPU and that a thread works for.
+    pub fn works_for(&self, ix: ThreadIx) -> Option<Pid> {
+        self.works_for.get(ix.0 as usize).copied().flatten()
+    }
+
+    /// Whether a feeder, of this GPU or another, reads and decodes the data itself.
+    pub fn loads_data(&self, ix: ThreadIx) -> bool {
+        (self.feeder_loads_data && self.feeder == Some(ix)) || self.peers_that_load.contains(&ix)
     }
 
     /// The thread that gave the GPU its work around a time: the one most seen in libcuda then, else the one most seen in
@@ -101,11 +120,13 @@ impl Roles {
     }
 }
 
-/// Decides the role of every thread. `gpu_pids` are processes that are known to hold a GPU context.
-pub fn assign(timeline: &Timeline, evidence: &Evidence, gpu_pids: &[Pid]) -> Roles {
+/// Decides the role of every thread. `gpu_pids` are processes that are known to hold a GPU context, `peers` those that feed
+/// other GPUs: whatever they send to each other, they are no workers.
+pub fn assign(timeline: &Timeline, evidence: &Evidence, gpu_pids: &[Pid], peers: &HashSet<Pid>) -> Roles {
     let feeder_pid = feeder_process(timeline, evidence, gpu_pids);
     let feeder = feeder_thread(timeline, evidence, feeder_pid);
     let mut of = vec![Role::Other; timeline.threads.len()];
+    let mut works_for = vec![None; timeline.threads.len()];
     let mut first_delivery = vec![None; timeline.threads.len()];
 
     // Processes that woke a thread of the feeder's process, and how often.
@@ -114,6 +135,7 @@ pub fn assign(timeline: &Timeline, evidence: &Evidence, gpu_pids: &[Pid]) -> Rol
         if let (Some(a), Some(b)) = (timeline.thread(*from), timeline.thread(*to))
             && b.pid == feeder_pid
             && a.pid != feeder_pid
+            && !peers.contains(&a.pid)
         {
             *delivers.entry(a.pid).or_default() += n;
         }
@@ -121,6 +143,8 @@ pub fn assign(timeline: &Timeline, evidence: &Evidence, gpu_pids: &[Pid]) -> Rol
     for (ix, line) in timeline.lines() {
         let role = if Some(ix) == feeder {
             Role::Feeder
+        } else if line.pid != feeder_pid && peers.contains(&line.pid) {
+            Role::Other
         } else if let Some(role) = role_by_name(line, feeder_pid) {
             role
         } else if line.pid == feeder_pid {
@@ -132,6 +156,11 @@ pub fn assign(timeline: &Timeline, evidence: &Evidence, gpu_pids: &[Pid]) -> Rol
         };
         if let Some(slot) = of.get_mut(ix.0 as usize) {
             *slot = role;
+        }
+        if let Some(slot) = works_for.get_mut(ix.0 as usize)
+            && (line.pid == feeder_pid || delivers.contains_key(&line.pid))
+        {
+            *slot = Some(feeder_pid);
         }
         // A worker that was forked inside the recording starts up until its first delivery.
         if line.pid != feeder_pid
@@ -161,11 +190,13 @@ pub fn assign(timeline: &Timeline, evidence: &Evidence, gpu_pids: &[Pid]) -> Rol
     let feeders = feeders(timeline, evidence, feeder_pid, feeder);
     Roles {
         of,
+        works_for,
         first_delivery,
         feeder,
         feeders,
         feeder_pid,
         feeder_loads_data,
+        peers_that_load: Vec::new(),
         sampled: evidence.has_samples(),
         startups,
         checkpoints,
@@ -176,7 +207,7 @@ pub fn assign(timeline: &Timeline, evidence: &Evidence, gpu_pids: &[Pid]) -> Rol
 
 /// The process that gives the GPU its work: one that holds a context, one seen in libcuda, or the target itself; where
 /// the target only waits for a child (a launcher, a shell), that child.
-fn feeder_process(timeline: &Timeline, evidence: &Evidence, gpu_pids: &[Pid]) -> Pid {
+pub(super) fn feeder_process(timeline: &Timeline, evidence: &Evidence, gpu_pids: &[Pid]) -> Pid {
     if let Some(pid) = timeline.threads.iter().map(|t| t.pid).find(|p| gpu_pids.contains(p)) {
         return pid;
     }

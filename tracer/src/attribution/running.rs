@@ -66,7 +66,7 @@ impl Running {
     /// Cause of running time by the thread's role alone.
     pub fn by_role(roles: &Roles, ix: ThreadIx) -> Cause {
         match roles.of(ix) {
-            Role::Feeder if roles.feeder_loads_data => Cause::Preprocessing,
+            Role::Feeder if roles.loads_data(ix) => Cause::Preprocessing,
             // A command that the training process runs and waits for is its own code, too.
             Role::Feeder | Role::Helper | Role::Other => Cause::HostCode,
             Role::Worker => Cause::Preprocessing,

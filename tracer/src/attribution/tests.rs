@@ -77,6 +77,7 @@ fn attribution(events: Vec<Event>, busy: &[(u64, u64)], end: u64) -> (Timeline, 
         gpu: GpuIndex(0),
         name: String::new(),
         source: GpuSource::Simulated,
+        pids: Vec::new(),
         activity: Activity::Intervals(busy),
     };
     let a = attribute(&tl, &[], vec![gpu]);
@@ -205,6 +206,7 @@ fn windows_spend_their_idle_time_on_the_most_certain_waits_first() {
         gpu: GpuIndex(0),
         name: String::new(),
         source: GpuSource::Nvml,
+        pids: Vec::new(),
         activity: Activity::Windows(vec![window]),
     };
     let a = attribute(&tl, &[], vec![gpu]);
@@ -224,7 +226,8 @@ fn a_window_without_work_is_certain_whatever_the_feeder_did() {
         utilization,
     };
     let activity = Activity::Windows(vec![window(0, 50.0), window(1, 0.0), window(2, 100.0)]);
-    let gpu = GpuActivity { gpu: GpuIndex(0), name: String::new(), source: GpuSource::Nvml, activity };
+    let gpu =
+        GpuActivity { gpu: GpuIndex(0), name: String::new(), source: GpuSource::Nvml, pids: Vec::new(), activity };
     let usage = attribute(&tl, &[], vec![gpu]).gpus[0].usage;
     assert_eq!((usage.idle, usage.certain), (Nanos::from_millis(150), Nanos::from_millis(100)));
 }
@@ -287,7 +290,7 @@ proptest! {
             b.push(Event::OffCpu(e));
         }
         let tl = b.finish(Some(ms(1500)));
-        let roles = roles::assign(&tl, &Evidence::of(&tl), &[]);
+        let roles = roles::assign(&tl, &Evidence::of(&tl), &[], &HashSet::new());
         let around = Surroundings::default();
         let walker = walk::Walker::new(&tl, &roles, &around);
         let (from, to) = (ms(cut), ms(cut + len));
@@ -330,7 +333,7 @@ proptest! {
             gpu: GpuIndex(1), start: ms(k * 167), end: ms((k + 1) * 167), utilization: (seed >> k) as f32 % 101.0,
         }).collect();
         let gpus = [Activity::Intervals(busy), Activity::Windows(windows)].into_iter().zip(0..).map(|(activity, n)| {
-            GpuActivity { gpu: GpuIndex(n), name: String::new(), source: GpuSource::Trace, activity }
+            GpuActivity { gpu: GpuIndex(n), name: String::new(), source: GpuSource::Trace, pids: Vec::new(), activity }
         });
         let a = attribute(&tl, &[], gpus.collect());
         for g in &a.gpus {
@@ -354,7 +357,7 @@ proptest! {
             gpu: GpuIndex(0), start: ms(k * 167), end: ms((k + 1) * 167), utilization: if k == 4 { 100.0 } else { util },
         }).collect();
         let gpu = GpuActivity {
-            gpu: GpuIndex(0), name: String::new(), source: GpuSource::Nvml, activity: Activity::Windows(windows),
+            gpu: GpuIndex(0), name: String::new(), source: GpuSource::Nvml, pids: Vec::new(), activity: Activity::Windows(windows),
         };
         let a = attribute(&tl, &[], vec![gpu]);
         let sum: Nanos = a.totals.causes.values().copied().sum();
@@ -391,6 +394,7 @@ fn each_gpu_is_explained_by_the_process_that_is_on_it() {
         gpu: GpuIndex(n),
         name: String::new(),
         source: GpuSource::Trace,
+        pids: Vec::new(),
         activity: Activity::Intervals(busy.to_vec()),
     });
     let a = attribute(&tl, &[], gpus.to_vec());

@@ -5,12 +5,14 @@ mod bottleneck;
 mod bound;
 mod evidence;
 mod facts;
+mod ranks;
 mod verdict;
 mod words;
 
 pub use bottleneck::Bottleneck;
 pub use evidence::device_name;
 pub use facts::{Facts, Sums};
+pub use ranks::{WaitedFor, waited_for};
 pub use verdict::Verdict;
 
 use crate::attribution::{Attribution, Cause, Detail, GpuAttribution, Role, Totals};
@@ -80,6 +82,9 @@ fn of_gpu(f: &Facts<'_>, g: &GpuAttribution) -> Verdict {
     }
     let subject = format!("{gpu} was");
     let mut verdict = judge(f, &subject, span, g.usage.idle, &g.totals);
+    if let Some(sentence) = ranks::sentence(f.at, g) {
+        verdict.evidence.insert(0, sentence);
+    }
     if verdict.bottleneck == Bottleneck::Compute {
         limits_of_gpu(f, g, &mut verdict);
     }
@@ -114,6 +119,9 @@ fn over_all(f: &Facts<'_>, at: &Attribution, gpus: &[Verdict]) -> Verdict {
     let subject = format!("{} GPUs were", at.gpus.len());
     let mut v = judge(f, &subject, span, at.totals.idle, &at.totals);
     let worst = at.gpus.iter().max_by(|a, b| idle_share(a).total_cmp(&idle_share(b)));
+    if let Some(sentence) = ranks::slowest(f, at) {
+        v.evidence.insert(0, sentence);
+    }
     if let Some(w) = worst {
         v.evidence.insert(0, format!("GPU {} was idle most: {} of its time.", w.gpu.gpu, percent(idle_share(w))));
     }

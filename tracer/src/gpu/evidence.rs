@@ -1,7 +1,7 @@
 //! When a GPU was busy, whatever the source says about it.
 
 use crate::events::GpuWindow;
-use crate::units::{GpuIndex, MonoNs};
+use crate::units::{GpuIndex, MonoNs, Pid};
 
 /// Where GPU evidence comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,6 +43,8 @@ pub struct GpuActivity {
     pub name: String,
     /// Where the evidence comes from.
     pub source: GpuSource,
+    /// Processes that the evidence itself says gave it work; empty where it says nothing of them.
+    pub pids: Vec<Pid>,
     /// When it was busy.
     pub activity: Activity,
 }

@@ -2,7 +2,7 @@
 
 use super::{CauseShare, ChainLink, Gap, GapGroup, GpuReport, RecordingInfo, Report, SCHEMA, TargetInfo, tables};
 use crate::attribution::{Attribution, GpuAttribution, Link, LongGap, NoRecord, Totals, Usage, What};
-use crate::diagnosis::{Diagnosis, Verdict};
+use crate::diagnosis::{self, Diagnosis, Verdict};
 use crate::events::{GpuState, LossKind, syscalls};
 use crate::gpu::{self, Activity, GpuSource};
 use crate::recording::{Damage, Header, Trailer};
@@ -123,6 +123,7 @@ fn one_gpu(p: &Parts<'_>, g: &GpuAttribution, verdict: &Verdict) -> GpuReport {
         idle_s: u.idle.secs(),
         idle_share: u.idle.share_of(u.busy + u.idle),
         certain_share: certain_share(u),
+        waited_for: diagnosis::waited_for(p.attribution, g),
         before_s: u.before.secs(),
         after_s: u.after.secs(),
         gap_count: u.gaps,

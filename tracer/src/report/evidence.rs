@@ -262,7 +262,7 @@ mod tests {
 
     fn busy(gpu: u32) -> GpuActivity {
         let activity = Activity::Intervals(vec![BusyInterval { start: MonoNs(1), end: MonoNs(2) }]);
-        GpuActivity { gpu: GpuIndex(gpu), name: String::new(), source: GpuSource::Trace, activity }
+        GpuActivity { gpu: GpuIndex(gpu), name: String::new(), source: GpuSource::Trace, pids: Vec::new(), activity }
     }
 
     #[test]

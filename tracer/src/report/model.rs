@@ -2,7 +2,7 @@
 //! times are seconds from the start of the recording unless a name says otherwise.
 
 use crate::attribution::Cause;
-use crate::diagnosis::Verdict;
+use crate::diagnosis::{Verdict, WaitedFor};
 use serde::{Deserialize, Serialize};
 
 /// Name of the schema.
@@ -99,6 +99,9 @@ pub struct GpuReport {
     /// Share of the idle time that is sure to lie where it was placed, 0 to 1: 1 with exact intervals; with windows, the part
     /// that lies in windows without any work or was placed in waits during which a GPU has nothing to do.
     pub certain_share: f64,
+    /// For which processes of other GPUs its own process waited, longest first.
+    #[serde(default)]
+    pub waited_for: Vec<WaitedFor>,
     /// Idle time before the first busy moment, seconds.
     pub before_s: f64,
     /// Idle time after the last busy moment, seconds.

@@ -144,6 +144,14 @@ pub fn scenarios() -> Vec<Scenario> {
             &[],
             &["host_code"],
         ),
+        scenario(
+            "ranks",
+            "two ranks, each with a GPU, meet in each step; one has more to do, and the other waits for it",
+            || python("ranks.py", &["--gpus", "2", "--compute-ms", "10"]),
+            ahead,
+            &[],
+            &["host_code"],
+        ),
         Scenario {
             missing: no_limits,
             ..scenario(

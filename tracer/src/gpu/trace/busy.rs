@@ -1,9 +1,9 @@
 //! Busy files: one JSON object a line at each change of a GPU's state, described in docs/gpu-evidence.md.
 
 use crate::gpu::{Activity, BusyInterval, GpuActivity, GpuSource, TraceError};
-use crate::units::{GpuIndex, MonoNs};
+use crate::units::{GpuIndex, MonoNs, Pid};
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
 use std::io::{BufRead, Read as _};
 use std::path::Path;
@@ -45,7 +45,14 @@ pub(super) fn read(
     Ok((activities(changes, recording_end, path)?, cut))
 }
 
-type Changes = BTreeMap<GpuIndex, Vec<Change>>;
+type Changes = BTreeMap<GpuIndex, OfGpu>;
+
+/// What a file says of one GPU.
+#[derive(Debug, Default)]
+struct OfGpu {
+    changes: Vec<Change>,
+    pids: BTreeSet<Pid>,
+}
 
 /// All changes, and whether the stream broke off.
 fn read_changes(path: &Path, mut file: impl BufRead) -> Result<(Changes, bool), TraceError> {
@@ -72,13 +79,15 @@ fn read_changes(path: &Path, mut file: impl BufRead) -> Result<(Changes, bool), 
         }
         match serde_json::from_slice::<Value>(&bytes) {
             Ok(Value::Object(fields)) => {
-                let (gpu, change) = parse(&fields).map_err(|(field, problem)| TraceError::Field {
+                let (gpu, change, pid) = parse(&fields).map_err(|(field, problem)| TraceError::Field {
                     path: path.to_owned(),
                     line,
                     field,
                     problem,
                 })?;
-                changes.entry(gpu).or_default().push(change);
+                let of = changes.entry(gpu).or_default();
+                of.changes.push(change);
+                of.pids.extend(pid);
             }
             // Torn: the writer was stopped in the middle of it.
             Err(e) if e.is_eof() && !bytes.ends_with(b"\n") && !changes.is_empty() => break,
@@ -91,7 +100,7 @@ fn read_changes(path: &Path, mut file: impl BufRead) -> Result<(Changes, bool), 
     if changes.is_empty() { Err(TraceError::Empty { path: path.to_owned() }) } else { Ok((changes, cut)) }
 }
 
-fn parse(fields: &Map<String, Value>) -> Result<(GpuIndex, Change), (&'static str, &'static str)> {
+fn parse(fields: &Map<String, Value>) -> Result<(GpuIndex, Change, Option<Pid>), (&'static str, &'static str)> {
     let t = match fields.get("t_ns") {
         None => Err("is missing; it is the time in nanoseconds of CLOCK_MONOTONIC"),
         Some(v) => match (v.as_u64(), v.as_i64(), v.as_f64()) {
@@ -119,24 +128,29 @@ fn parse(fields: &Map<String, Value>) -> Result<(GpuIndex, Change), (&'static st
         None => Err("is missing; it is true or false"),
     }
     .map_err(|problem| ("busy", problem))?;
-    Ok((gpu, Change { t, busy }))
+    let pid = match fields.get("pid") {
+        None => Ok(None),
+        Some(v) => match v.as_u64().and_then(|p| u32::try_from(p).ok()) {
+            Some(pid) => Ok(Some(Pid(pid))),
+            None => Err("must be the id of the process that gives the GPU its work"),
+        },
+    }
+    .map_err(|problem| ("pid", problem))?;
+    Ok((gpu, Change { t, busy }, pid))
 }
 
-fn activities(
-    changes: BTreeMap<GpuIndex, Vec<Change>>,
-    recording_end: MonoNs,
-    path: &Path,
-) -> Result<Vec<GpuActivity>, TraceError> {
-    let last = changes.values().flatten().map(|c| c.t).max();
+fn activities(changes: Changes, recording_end: MonoNs, path: &Path) -> Result<Vec<GpuActivity>, TraceError> {
+    let last = changes.values().flat_map(|of| &of.changes).map(|c| c.t).max();
     let Some(last) = last else { return Err(TraceError::Empty { path: path.to_owned() }) };
     let end = recording_end.max(last);
     let all: Vec<GpuActivity> = changes
         .into_iter()
-        .map(|(gpu, list)| GpuActivity {
+        .map(|(gpu, of)| GpuActivity {
             gpu,
             name: String::new(),
             source: GpuSource::Trace,
-            activity: Activity::Intervals(intervals(list, end)),
+            pids: of.pids.into_iter().collect(),
+            activity: Activity::Intervals(intervals(of.changes, end)),
         })
         .collect();
     Ok(all)

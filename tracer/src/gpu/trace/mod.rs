@@ -113,6 +113,9 @@ fn join(a: &mut GpuActivity, b: GpuActivity) {
         }
         joins
     });
+    a.pids.extend(b.pids);
+    a.pids.sort_unstable();
+    a.pids.dedup();
     if a.name.is_empty() {
         a.name = b.name;
     }
@@ -260,6 +263,7 @@ fn placed(
                 gpu: GpuIndex(device),
                 name: work.names.remove(&device).unwrap_or_default(),
                 source: GpuSource::Trace,
+                pids: work.pids.get(&device).into_iter().flatten().copied().collect(),
                 activity: Activity::Intervals(inside.collect()),
             }
         })

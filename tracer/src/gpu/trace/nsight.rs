@@ -106,11 +106,10 @@ fn read_table(db: &Connection, table: &str, gpus: &Gpus, work: &mut TraceWork) -
     let mut query = db.prepare(&format!("SELECT start, \"end\", deviceId, {process} FROM {table}"))?;
     let mut rows = query.query([])?;
     while let Some(row) = rows.next()? {
-        let device = whole(row, 2).map(|d| {
-            // Bits 24 to 47 of a global id are the process.
-            let pid = whole(row, 3).map(|g| (g >> 24) & 0xff_ffff);
-            pid.and_then(|pid| gpus.get(&(pid, d)).copied()).unwrap_or(d)
-        });
+        // Bits 24 to 47 of a global id are the process.
+        let pid = whole(row, 3).map(|g| (g >> 24) & 0xff_ffff);
+        let device = whole(row, 2).map(|d| pid.and_then(|pid| gpus.get(&(pid, d)).copied()).unwrap_or(d));
+        work.by(device, pid);
         work.add(device, whole(row, 0), whole(row, 1));
     }
     Ok(())

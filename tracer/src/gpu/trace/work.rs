@@ -1,6 +1,7 @@
 //! What a profiler's trace says of each device, before it is known where that lies on CLOCK_MONOTONIC.
 
-use std::collections::BTreeMap;
+use crate::units::Pid;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Longer than a day, no kernel runs: an end that was never written, or a difference that wrapped.
 const LONGEST_NS: i64 = 86_400_000_000_000;
@@ -56,6 +57,8 @@ impl Work {
 #[derive(Debug, Default)]
 pub(super) struct TraceWork {
     work: BTreeMap<u32, Work>,
+    /// Processes that gave each device its work, where told.
+    pub pids: BTreeMap<u32, BTreeSet<Pid>>,
     /// Pieces of work that were used.
     pub used: u64,
     /// Pieces of work that make no sense: negative or endless, without a time or a device.
@@ -83,6 +86,14 @@ impl TraceWork {
                 work.add(Span { start, end });
             }
             _ => self.absurd += 1,
+        }
+    }
+
+    /// Notes that a process gave a device work.
+    pub fn by(&mut self, device: Option<i64>, pid: Option<i64>) {
+        let number = |n: Option<i64>| n.and_then(|n| u32::try_from(n).ok());
+        if let (Some(device), Some(pid)) = (number(device).filter(|d| *d < DEVICES), number(pid)) {
+            self.pids.entry(device).or_default().insert(Pid(pid));
         }
     }
 

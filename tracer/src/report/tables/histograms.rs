@@ -192,7 +192,13 @@ mod tests {
 
     #[test]
     fn gpu_stretches_from_intervals_and_from_windows() {
-        let gpu = |activity| GpuActivity { gpu: GpuIndex(1), name: String::new(), source: GpuSource::Trace, activity };
+        let gpu = |activity| GpuActivity {
+            gpu: GpuIndex(1),
+            name: String::new(),
+            source: GpuSource::Trace,
+            pids: Vec::new(),
+            activity,
+        };
         let busy = |a, b| BusyInterval { start: at(a), end: at(b) };
         let window = |a, b, utilization| GpuWindow { gpu: GpuIndex(1), start: at(a), end: at(b), utilization };
         let timeline = timeline([]);

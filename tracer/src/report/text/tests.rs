@@ -231,6 +231,7 @@ fn any_gpu() -> impl Strategy<Value = GpuReport> {
             idle_s: n[3],
             idle_share: n[4],
             certain_share: n[4],
+            waited_for: Vec::new(),
             before_s: n[5],
             after_s: n[6],
             gap_count,
