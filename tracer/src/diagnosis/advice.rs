@@ -7,6 +7,8 @@ use crate::events::BlockOp;
 
 /// CPUs count as free when at least this share of them is idle.
 const CPUS_FREE: f64 = 0.25;
+/// So much of one CPU is worth another worker: main and the rest of the machine take a little of the last one.
+const WORTH_A_WORKER: f64 = 0.75;
 
 /// CPUs that were free.
 fn free_cpus(f: &Facts<'_>) -> f64 {
@@ -15,7 +17,7 @@ fn free_cpus(f: &Facts<'_>) -> f64 {
 
 /// Whether more workers would find CPUs to run on.
 pub fn more_workers(f: &Facts<'_>) -> bool {
-    f.cpu_free.is_some_and(|(free, _)| free >= CPUS_FREE) && free_cpus(f) >= 1.0
+    f.cpu_free.is_some_and(|(free, _)| free >= CPUS_FREE) && free_cpus(f) >= WORTH_A_WORKER
 }
 
 /// What to do about a cause, most useful first.
@@ -52,8 +54,8 @@ pub fn on(f: &Facts<'_>, totals: &Totals, cause: Cause) -> Vec<String> {
                 _ if !more_workers(f) => {
                     out.push("No CPU is free, so more workers would not help: make the work cheaper.".into());
                 }
-                0 => out.push(format!("Load data in workers (num_workers={:.0}): {free:.1} CPUs were free.", free.floor())),
-                n => out.push(format!("Raise num_workers from {n} to {}: {free:.1} CPUs were free and the disk was not the limit.", n + free.floor() as usize)),
+                0 => out.push(format!("Load data in workers (num_workers={:.0}): {free:.1} CPUs were free.", free.round())),
+                n => out.push(format!("Raise num_workers from {n} to {}: {free:.1} CPUs were free and the disk was not the limit.", n + free.round() as usize)),
             }
             out.push("Make a sample cheaper: store images at training size, decode with a faster library (libjpeg-turbo, nvJPEG), move augmentation to the GPU (DALI, Kornia), or cache decoded samples.".into());
         }
