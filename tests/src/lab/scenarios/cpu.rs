@@ -1,6 +1,6 @@
 //! CPUs: too little of them, taken by others, or well used; and the training loop itself.
 
-use super::python;
+use super::{program, python};
 use crate::lab::holds::{Ahead, CpuQuota, LimitedDisk, no_limits};
 use crate::lab::scenario::{Free, Hold, Parts, Scenario};
 use anyhow::Result;
@@ -100,6 +100,14 @@ pub fn scenarios() -> Vec<Scenario> {
             "threads",
             "workers are threads of main, as in tf.data or DALI, and decode for longer than the GPU computes",
             || loader("--threads --workers 1 --work-ms 8 --compute-ms 10"),
+            ahead,
+            &[],
+            &["data_loading"],
+        ),
+        scenario(
+            "rust-threads",
+            "a Rust pipeline: one reader thread decodes for longer than the GPU computes",
+            || Ok(vec![program("lab-pipeline")?.display().to_string()]),
             ahead,
             &[],
             &["data_loading"],
