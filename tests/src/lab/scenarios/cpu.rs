@@ -89,6 +89,14 @@ pub fn scenarios() -> Vec<Scenario> {
             &["cpu_starvation"],
         ),
         scenario(
+            "cpu-many-workers",
+            "six workers on two CPUs take them from each other",
+            || loader("--workers 6 --work-ms 8 --compute-ms 8"),
+            ahead,
+            &[],
+            &["cpu_starvation"],
+        ),
+        scenario(
             "cpu-nested-pools",
             "every worker brings a pool of threads: eight threads decode on two CPUs",
             || loader("--workers 2 --decode-threads 4 --work-ms 16 --compute-ms 10"),
