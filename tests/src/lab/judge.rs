@@ -22,8 +22,11 @@ pub const UNKNOWN_POINTS: f64 = 3.0;
 pub const UNLOGGED_POINTS: f64 = 2.0;
 /// Below this idle share the answer is that the GPU is the limit; the causes of the little that is left are not judged.
 const LITTLE_IDLE: f64 = 0.10;
-/// Largest difference between the true and the reported idle share, points.
-pub const IDLE_POINTS: f64 = 3.0;
+/// Largest difference between the true and the reported idle share with exact evidence, points.
+pub const EXACT_IDLE_POINTS: f64 = 1.0;
+/// The same with NVML windows: they are rounded down to whole percents, and those at the edges of a run of a few seconds count
+/// in part.
+pub const NVML_IDLE_POINTS: f64 = 5.0;
 
 /// Points by cause.
 pub type Points = BTreeMap<String, f64>;
@@ -180,9 +183,10 @@ fn failures(scenario: &Scenario, row: &Row, weight: f64) -> Vec<String> {
                 share(&judged.reported)
             ));
         }
-        if (judged.idle - row.idle).abs() > IDLE_POINTS {
+        let allowed = if judged.boundary_ms.is_some() { EXACT_IDLE_POINTS } else { NVML_IDLE_POINTS };
+        if (judged.idle - row.idle).abs() > allowed {
             failures.push(format!(
-                "{evidence}: the GPU was idle {:.1} % and is reported as {:.1} % (off by at most {IDLE_POINTS} points)",
+                "{evidence}: the GPU was idle {:.1} % and is reported as {:.1} % (off by at most {allowed} points)",
                 row.idle, judged.idle
             ));
         }
