@@ -111,3 +111,7 @@ fn disk(f: &Facts<'_>, out: &mut Vec<String>) {
     }
     out.push("More workers would not help while the disk is the limit.".into());
 }
+
+#[cfg(test)]
+#[path = "advice_tests.rs"]
+mod tests;
