@@ -80,15 +80,17 @@ fn a_recording_ends_by_its_duration() {
 fn ends_by(signal: i32, reason: &str, ignored: bool) {
     let (target, folder) = (worker(), Folder::new());
     let mut c = attach(target.pid(), &folder.file());
-    if ignored {
-        // As a shell without job control starts what is put in the background.
-        // SAFETY: signal is async-signal-safe.
-        unsafe {
-            c.pre_exec(|| {
+    // SAFETY: signal is async-signal-safe.
+    unsafe {
+        c.pre_exec(move || {
+            // The tests themselves may run under nohup, which a recorder heeds.
+            libc::signal(libc::SIGHUP, libc::SIG_DFL);
+            if ignored {
+                // As a shell without job control starts what is put in the background.
                 libc::signal(libc::SIGINT, libc::SIG_IGN);
-                Ok(())
-            });
-        }
+            }
+            Ok(())
+        });
     }
     let mut recording = Recording::start(&mut c).unwrap();
     recording.signal(signal).unwrap();
