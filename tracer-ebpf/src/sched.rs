@@ -93,10 +93,10 @@ fn leave<A: Access>(task: *const u8, tid: u32, next_tid: u32, preempted: bool, s
     unsafe {
         let off = &raw mut (*slot).record.off;
         if (*off).off_ns != 0 {
-            // It left before and was never seen to return: some kernels do not trace every switch. What the interval
-            // before this one was cannot be told, so it is lost, unless user space only thought that there was one.
+            // It left before and was never seen to return: some kernels do not trace every switch. If user space only
+            // thought that there was a wait, there is nothing to tell.
             if (*off).flags & FLAG_SEEDED == 0 {
-                count_alone(Counter::BadInterval);
+                return_unseen(slot, now);
             }
             (*off).wake_ns = 0;
         }
@@ -139,6 +139,23 @@ fn leave<A: Access>(task: *const u8, tid: u32, next_tid: u32, preempted: bool, s
 #[inline(always)]
 fn timeout_ms(argument: u64) -> u64 {
     argument as i32 as i64 as u64
+}
+
+/// The waking that comes before a sleeper has slept comes this much before it at most, ns.
+const EARLY: u64 = 10_000;
+
+/// Ends an interval whose end was not traced. Where the waking was, the wait is known, and the thread ran again soon after;
+/// a waking just before `now` may be meant for the wait that begins now. Without one, the interval is lost.
+#[inline(never)]
+fn return_unseen(state: *mut State, now: u64) -> i32 {
+    // SAFETY: map values stay in place, and the thread itself runs here.
+    let (off_ns, wake_ns) = unsafe { ((*state).record.off.off_ns, (*state).record.off.wake_ns) };
+    if wake_ns > off_ns && now.wrapping_sub(wake_ns) > EARLY {
+        finish(state, 0, wake_ns);
+    } else {
+        count_alone(Counter::BadInterval);
+    }
+    0
 }
 
 /// A target thread runs again: its interval is complete.
