@@ -14,6 +14,7 @@ const TABLE: &[(&str, Parts)] = &[
     ("startup", ["worker_startup", "worker_startup", "worker_startup"]),
     ("pin", ["pin_memory", "cpu_starved", "pin_memory"]),
     ("handover", ["ipc", "cpu_starved", "ipc"]),
+    ("fetch", ["pin_memory", "cpu_starved", "ipc"]),
     ("receive", ["host_code", "cpu_starved", "ipc"]),
     ("recv", ["preprocessing", "cpu_starved", "network"]),
     ("idle", [UNLOGGED, "cpu_starved", "network"]),

@@ -158,7 +158,7 @@ class Batch:
     def pin_memory(self, device=None):
         """What a copy to page-locked memory costs: a copy."""
         chain = chain_of(self.collate.log)
-        chain.mark("handover", self.item)
+        chain.mark("fetch", self.item)
         for _ in range(self.collate.args.pin_copies):
             pinned = self.tensor.clone()
         chain.mark("pin", self.item)
@@ -187,7 +187,7 @@ def hook_fetching(log):
 
     def logged(self):
         chain = chain_of(log)
-        what = "handover" if threading.current_thread() is not threading.main_thread() else "receive"
+        what = "fetch" if threading.current_thread() is not threading.main_thread() else "receive"
         item = getattr(local, "sender", None) and local.sender.item
         chain.mark(what, item)
         begin = chain.last
@@ -240,7 +240,7 @@ class Main:
         def pin_thread_polls(timeout=0.0):
             chain = chain_of(self.log)
             sender = getattr(local, "sender", None)
-            chain.mark("handover", sender and sender.item)
+            chain.mark("fetch", sender and sender.item)
             begin = chain.last
             arrived = poll(timeout)
             # For which batch will be known when it is unpickled.
