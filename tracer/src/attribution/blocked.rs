@@ -153,6 +153,7 @@ mod tests {
             born: MonoNs(0),
             died: MonoNs(1),
             forked: false,
+            execed: false,
             parent: None,
             intervals: vec![],
             samples: vec![],

@@ -33,7 +33,7 @@ use crate::events::GpuProcess;
 use crate::gpu::{self, Activity, GpuActivity};
 use crate::host::Mount;
 use crate::timeline::Timeline;
-use crate::units::{GpuIndex, MonoNs, Pid};
+use crate::units::{GpuIndex, MonoNs, Nanos, Pid};
 use gaps::{Kind, Pending, Stretch, Stretches};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -153,6 +153,12 @@ impl Attributor {
     /// Roles of the threads, all GPUs together.
     pub fn roles(&self) -> &Roles {
         &self.roles
+    }
+
+    /// First and last busy moment of the GPUs; `None` if they were never busy.
+    pub fn active(&self) -> Option<(MonoNs, MonoNs)> {
+        let busy = || self.gpus.iter().map(|g| &g.attribution.usage).filter(|u| u.busy > Nanos::ZERO);
+        Some((busy().map(|u| u.from).min()?, busy().map(|u| u.to).max()?))
     }
 
     /// From when on a part of the recording that covers `own` should be known, to explain all that ends in it.

@@ -182,6 +182,7 @@ mod tests {
             born: ms(0),
             died: ms(1000),
             forked: false,
+            execed: false,
             parent: None,
             intervals: off.iter().map(interval).collect(),
             samples: samples.iter().map(moment).collect(),

@@ -1,7 +1,7 @@
 //! Evidence: numbers behind a cause that a person can check with other tools.
 
 use super::facts::{Facts, WorkerTime};
-use super::words::{call_name, percent, who};
+use super::words::{call_name, percent, rate, who};
 use crate::attribution::{Cause, Role, Totals};
 use crate::events::BlockOp;
 use crate::units::{DevId, Nanos};
@@ -197,10 +197,6 @@ fn calls_of(f: &Facts<'_>, totals: &Totals, cause: Cause, out: &mut Vec<String>)
     if cause == Cause::Unknown && f.tl.lost().values().sum::<u64>() > 0 {
         out.push("Events were lost while recording, so that some waits have no record.".into());
     }
-}
-
-fn rate(per_second: f64) -> String {
-    if per_second >= 10.0 { format!("{per_second:.0}") } else { format!("{per_second:.1}") }
 }
 
 /// The device that a request on `dev` goes to: requests carry the whole disk's number, files their partition's.

@@ -2,10 +2,10 @@
 
 use crate::attribution::calls::{self, CallKind};
 use crate::attribution::{self, Attribution, Cause, Role, Totals};
-use crate::events::{BlockOp, FileType, ImageId};
+use crate::events::{BlockOp, FileRef, FileType, ImageId};
 use crate::recording::Header;
-use crate::timeline::{Interval, ThreadLine, Timeline};
-use crate::units::{DevId, Nanos, Tid};
+use crate::timeline::{Interval, ThreadLine, Timeline, WakeKind};
+use crate::units::{DevId, MonoNs, Nanos, Tid};
 use rustc_hash::FxHashMap;
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ pub struct Facts<'a> {
     /// Share of the machine's CPU time that was idle, 0 to 1, and number of CPUs; absent without host samples.
     pub cpu_free: Option<(f64, u32)>,
     /// Sums over its intervals, samples and requests.
-    sums: &'a Sums,
+    pub(super) sums: &'a Sums,
     /// Waits of threads for storage.
     pub storage: &'a StorageWaits,
     /// Requests that the disks completed, by device and operation.
@@ -31,24 +31,40 @@ pub struct Facts<'a> {
 /// What diagnosis needs to know of intervals, samples and requests: gathered part by part.
 #[derive(Debug, Default)]
 pub struct Sums {
+    /// Only what happens in this time is a wait for the GPU.
+    active: Option<(MonoNs, MonoNs)>,
     storage: StorageWaits,
     requests: HashMap<(DevId, BlockOp), Requests>,
     /// Time off the CPU, by line.
-    threads: Vec<OffCpuTime>,
+    pub(super) threads: Vec<OffCpuTime>,
     /// Samples by role and image.
     images: FxHashMap<(Role, ImageId), u64>,
 }
 
 /// How a thread spent its time off the CPU.
 #[derive(Clone, Copy, Debug, Default)]
-struct OffCpuTime {
-    run_queue: Nanos,
-    blocked: Nanos,
+pub(super) struct OffCpuTime {
+    pub(super) run_queue: Nanos,
+    pub(super) blocked: Nanos,
     /// Of that, on storage.
-    storage: Nanos,
+    pub(super) storage: Nanos,
+    /// Of that, in waits that may be for the GPU: on its device files, or without another thread, storage or a socket
+    /// behind them.
+    pub(super) on_gpu: Nanos,
+    /// Samples in libcuda.
+    pub(super) in_libcuda: u64,
 }
 
 impl Sums {
+    /// Nothing yet, of a recording in which GPUs were active in this time, if any was.
+    pub fn of(active: Option<(MonoNs, MonoNs)>) -> Sums {
+        Sums { active, ..Sums::default() }
+    }
+
+    fn is_active(&self, t: MonoNs) -> bool {
+        self.active.is_none_or(|(from, to)| (from..=to).contains(&t))
+    }
+
     /// Adds what belongs to a part of a recording, or all of a whole one.
     pub fn add(&mut self, tl: &Timeline, roles: &attribution::Roles) {
         self.threads.resize(tl.threads.len(), OffCpuTime::default());
@@ -60,13 +76,17 @@ impl Sums {
                 sum.blocked += i.blocked();
                 if role != Role::Other && i.is_uninterruptible() && self.storage.add(tl, i) {
                     sum.storage += i.blocked();
+                } else if self.is_active(i.off) && may_be_for_gpu(tl, i) {
+                    sum.on_gpu += i.blocked();
                 }
+            }
+            for s in tl.own_samples(line) {
+                let in_libcuda = tl.images.get(&s.image).is_some_and(|path| attribution::roles::is_libcuda(path));
+                sum.in_libcuda += u64::from(in_libcuda && self.is_active(s.time));
+                *self.images.entry((role, s.image)).or_default() += 1;
             }
             if let Some(t) = self.threads.get_mut(ix.0 as usize) {
                 *t = sum;
-            }
-            for s in tl.own_samples(line) {
-                *self.images.entry((role, s.image)).or_default() += 1;
             }
         }
         for b in tl.own_blocks() {
@@ -75,6 +95,15 @@ impl Sums {
             r.bytes += u64::from(b.bytes);
             r.total += b.total();
         }
+    }
+}
+
+/// A wait that may be one for the GPU: on a device file, or one that nothing but a time-out or an interrupt ended.
+fn may_be_for_gpu(tl: &Timeline, i: &Interval) -> bool {
+    match tl.file(i.file).map(FileRef::file_type) {
+        Some(FileType::CharDevice) => true,
+        Some(_) => false,
+        None => matches!(i.wake_kind, WakeKind::Interrupt | WakeKind::None) && !i.is_uninterruptible(),
     }
 }
 
@@ -199,7 +228,7 @@ impl<'a> Facts<'a> {
     }
 
     /// Helper threads inside a worker process are not workers of their own.
-    fn counts_as_worker(&self, t: &ThreadLine) -> bool {
+    pub(super) fn counts_as_worker(&self, t: &ThreadLine) -> bool {
         t.is_main() || t.pid == self.at.roles.feeder_pid
     }
 

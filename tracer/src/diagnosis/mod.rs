@@ -3,6 +3,7 @@
 mod advice;
 mod bottleneck;
 mod bound;
+mod cpu_use;
 mod evidence;
 mod facts;
 mod ranks;
@@ -15,7 +16,7 @@ pub use facts::{Facts, Sums};
 pub use ranks::{WaitedFor, waited_for};
 pub use verdict::Verdict;
 
-use crate::attribution::{Attribution, Cause, Detail, GpuAttribution, Role, Totals};
+use crate::attribution::{Attribution, Cause, GpuAttribution, Totals};
 use crate::events::GpuState;
 use crate::gpu::is_throttled;
 use crate::recording::Header;
@@ -153,7 +154,7 @@ fn judge(f: &Facts<'_>, subject: &str, span: Nanos, idle: Nanos, totals: &Totals
             share: 0.0,
             summary: format!("{opening}, and nothing is known about why."),
             evidence: Vec::new(),
-            advice: advice::on(f, totals, Cause::Unknown),
+            advice: advice::on(f, totals, Cause::Unknown, advice::Pace::default()),
             speedup_bound: None,
         };
     };
@@ -172,29 +173,26 @@ fn judge(f: &Facts<'_>, subject: &str, span: Nanos, idle: Nanos, totals: &Totals
             speedup_bound: None,
         };
     }
+    let run = run_without(f, totals, cause, span, span - idle);
+    let pace = advice::Pace { span: run.span, shortest: run.shortest() };
     Verdict {
         bottleneck,
         cause: Some(cause),
         share: time.share_of(idle),
         summary: format!("{opening}. {points:.0} points of that: {} {}.", who(role), did(cause)),
         evidence: evidence::of(f, totals, cause),
-        advice: advice::on(f, totals, cause),
-        speedup_bound: run_without(f, totals, cause, span, span - idle).speedup(),
+        advice: advice::on(f, totals, cause, pace),
+        speedup_bound: run.speedup(),
     }
 }
 
 /// What would be left of a run of this length if a cause went away.
 fn run_without(f: &Facts<'_>, totals: &Totals, cause: Cause, span: Nanos, busy: Nanos) -> bound::Run {
-    let serial = |d: &Detail| d.cause != cause && matches!(d.role, Role::Feeder | Role::Helper);
-    let serial: Nanos = totals.details.iter().filter(|(d, _)| serial(d)).map(|(_, n)| *n).sum();
-    // Waits for a CPU are left out throughout: they may well get shorter with the cause.
-    let left = f.worker_time().map_or(0.0, |t| match cause {
-        Cause::Disk | Cause::NetworkStorage | Cause::Memory => t.ran,
-        Cause::Preprocessing if advice::more_workers(f) => 0.0,
-        Cause::Preprocessing => t.storage,
-        _ => t.ran + t.storage,
-    });
-    bound::Run { span, busy, serial, each_worker: Nanos((span.0 as f64 * left) as u64) }
+    let serial = totals.details.iter().filter(|(d, _)| bound::stays(d, cause)).map(|(_, n)| *n).sum();
+    let overlaps = bound::overlaps(f.waits_for_gpu(), cause);
+    let may_be_more = advice::more_workers(f, totals).is_some();
+    let left = f.worker_time().map_or(0.0, |t| bound::each_worker(t, cause, may_be_more));
+    bound::Run { span, busy, serial, overlaps, each_worker: Nanos((span.0 as f64 * left) as u64) }
 }
 
 /// The kind of bottleneck with most idle time, and the largest cause of that kind.

@@ -3,15 +3,7 @@
 use crate::attribution::{Cause, Role};
 use crate::events::{Syscall, syscalls};
 
-/// A share as whole percent: `61 %`.
-pub fn percent(share: f64) -> String {
-    format!("{:.0} %", share * 100.0)
-}
-
-/// Seconds with a sensible number of digits.
-pub fn seconds(s: f64) -> String {
-    if s >= 10.0 { format!("{s:.0} s") } else { format!("{s:.1} s") }
-}
+pub use crate::numbers::{bytes, percent, rate, seconds};
 
 /// Who a role is, as the subject of a sentence.
 pub fn who(role: Role) -> &'static str {

@@ -82,7 +82,7 @@ pub fn of_file(path: &Path, options: &Options) -> Result<Report, ReportError> {
     let gpu = evidence::find(recorded.timeline(), &in_driver, &header, recorded.trailer.as_ref(), options)?;
     let mut attributor = Attributor::new(recorded.timeline(), &evidence, &header.mounts, gpu.activity);
     let mut tables = tables::Tables::new(opens);
-    let mut sums = diagnosis::Sums::default();
+    let mut sums = diagnosis::Sums::of(attributor.active());
     let mut sweep = recorded.sweep(options.part_rows.unwrap_or(PART_ROWS));
     while let Some(tl) = sweep.next_part(|own| attributor.need(own)) {
         attributor.part(tl);

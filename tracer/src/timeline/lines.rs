@@ -22,6 +22,7 @@ pub(super) fn from_tasks(
         born,
         died: span.1,
         forked,
+        execed: false,
         parent: None,
         intervals: Vec::new(),
         samples: Vec::new(),
@@ -43,6 +44,7 @@ pub(super) fn from_tasks(
                 match what {
                     TaskWhat::Found { parent } => open.parent = Some(parent.main_thread()),
                     TaskWhat::Exited => open.died = at,
+                    TaskWhat::Exec { .. } => open.execed = true,
                     _ => {}
                 }
                 if !task.comm.is_empty() {

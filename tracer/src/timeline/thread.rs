@@ -36,6 +36,8 @@ pub struct ThreadLine {
     pub died: MonoNs,
     /// Its birth was seen: it did not exist when the recording began.
     pub forked: bool,
+    /// It went on with another program inside the recording, as a worker does that is started by spawn.
+    pub execed: bool,
     /// The thread that made it, or the main thread of its parent process.
     pub parent: Option<Tid>,
     /// Times off the CPU, sorted, without overlaps.

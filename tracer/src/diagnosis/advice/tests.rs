@@ -1,7 +1,7 @@
-//! Every rule of advice on evidence made for it.
+//! Advice from a job's recording to its sentences; the rules themselves are tested beside them.
 
 use super::*;
-use crate::attribution::{Detail, attribute};
+use crate::attribution::{Detail, Role, attribute};
 use crate::diagnosis::Sums;
 use crate::events::*;
 use crate::host::{BlockDevice, IoLimit, ProcessLimits};
@@ -46,6 +46,13 @@ struct Job {
     rotational: bool,
     /// The thread that took the CPU.
     competitor: Option<u32>,
+    /// Share of the idle time in which the job waited for the disk, besides the cause asked for.
+    on_disk: f64,
+    /// CPU quota of the job.
+    quota: Option<f64>,
+    /// Memory limit of the job, and whether it swaps.
+    memory_limit: Option<u64>,
+    swaps: bool,
 }
 
 fn ms(t: u64) -> MonoNs {
@@ -123,7 +130,7 @@ fn advice(job: &Job, cause: Cause) -> String {
             cpu_idle: of(job.free),
             cpu_iowait: Nanos::ZERO,
             memory_available: 1 << 30,
-            swapped_in: 0,
+            swapped_in: if job.swaps { t } else { 0 },
             major_faults: 0,
             pressure_cpu: None,
             pressure_io: None,
@@ -157,6 +164,8 @@ fn advice(job: &Job, cause: Cause) -> String {
         limits: ProcessLimits {
             allowed_cpus: if job.allowed.is_empty() { (0..job.cpus).collect() } else { job.allowed.clone() },
             io: if job.limit { vec![io] } else { Vec::new() },
+            quota_cpus: job.quota,
+            memory_limit: job.memory_limit,
             ..ProcessLimits::default()
         },
     };
@@ -166,7 +175,9 @@ fn advice(job: &Job, cause: Cause) -> String {
     let facts = Facts::gather(&tl, &at, &sums, &header);
     let mut totals = Totals::default();
     totals.idle = Nanos::from_millis(800);
-    totals.causes.insert(cause, totals.idle);
+    let on_disk = Nanos((totals.idle.0 as f64 * job.on_disk) as u64);
+    *totals.causes.entry(Cause::Disk).or_default() += on_disk;
+    *totals.causes.entry(cause).or_default() += totals.idle - on_disk;
     let detail = Detail {
         cause,
         role: Role::Worker,
@@ -176,7 +187,7 @@ fn advice(job: &Job, cause: Cause) -> String {
         no_record: None,
     };
     totals.details.insert(detail, totals.idle);
-    let all = on(&facts, &totals, cause);
+    let all = on(&facts, &totals, cause, Pace::default());
     assert!(!all.is_empty(), "{cause:?} has no advice");
     for a in &all {
         assert!(a.ends_with('.') && a.chars().next().is_some_and(char::is_uppercase), "no sentence: {a}");
@@ -202,9 +213,16 @@ fn roomy() -> Job {
     Job { workers: 2, cpus: 8, free: 0.75, ..Job::default() }
 }
 
-/// It is proposed to have more workers than there are.
+/// Sentences that propose more workers, or more work in them.
 fn proposes_workers(advice: &str) -> bool {
-    advice.contains("Raise num_workers") || advice.contains("Load data in workers")
+    const MORE: [&str; 7] =
+        ["raise", "increase", "add ", "more workers", "load data in", "into the workers", "num_workers="];
+    let proposes = |line: &str| {
+        let line = line.to_lowercase();
+        let less = ["would not help", "fewer", "use up the quota"].iter().any(|less| line.contains(less));
+        line.contains("worker") && !less && MORE.iter().any(|more| line.contains(more))
+    };
+    advice.lines().any(proposes)
 }
 
 #[test]
@@ -218,27 +236,39 @@ fn workers_are_proposed_where_cpus_are_free() {
 }
 
 #[test]
+fn free_cpus_that_the_job_may_not_use_are_not_free() {
+    // Two workers that run all the time, on a machine with 6 CPUs free.
+    let told = advice(&Job { allowed: vec![0, 1, 2], ..roomy() }, Cause::Preprocessing);
+    assert!(!proposes_workers(&told), "main and two workers have all three: {told}");
+    let told = advice(&Job { quota: Some(2.5), ..roomy() }, Cause::Preprocessing);
+    assert!(!proposes_workers(&told), "the quota is used up: {told}");
+    let told = advice(&Job { allowed: vec![0, 1, 2, 3, 4, 5], ..roomy() }, Cause::Preprocessing);
+    assert!(proposes_workers(&told), "{told}");
+}
+
+#[test]
 fn a_limit_is_lifted_before_a_disk_is_bought() {
     let slow = Job { read_ms: 50, ..roomy() };
     let told = advice(&Job { limit: true, ..slow.clone() }, Cause::Disk);
     assert!(told.contains("Raise or lift the I/O limit that control group /sys/fs/cgroup/job sets on sda"), "{told}");
-    assert!(!told.contains("faster drive"), "{told}");
+    assert!(told.contains("100 reads a second") && !told.contains("faster drive"), "{told}");
     let told = advice(&slow, Cause::Disk);
-    assert!(told.contains("Find what holds the reads back before the disk"), "{told}");
-    assert!(told.contains("Read in larger pieces"), "64 KiB a read: {told}");
+    assert!(told.contains("Find what holds the reads back before sda"), "{told}");
+    assert!(told.contains("Read in larger pieces") && told.contains("64 KiB on average"), "{told}");
+    assert!(told.contains("smaller than 1.0 GiB"), "192 KiB were read: {told}");
     let told = advice(&Job { rotational: true, ..slow }, Cause::Disk);
-    assert!(told.contains("Move the data to an SSD"), "{told}");
+    assert!(told.contains("Move the data from sda"), "{told}");
 }
 
 #[test]
 fn who_takes_the_cpu_decides_what_to_do() {
     let crowded = Job { free: 0.0, ..roomy() };
     let told = advice(&Job { competitor: Some(99), ..crowded.clone() }, Cause::CpuStarved);
-    assert!(told.contains("Move updatedb (thread 99) to other CPUs"), "{told}");
+    assert!(told.contains("Move updatedb (thread 99 of process 99: updatedb) to other CPUs"), "{told}");
     let told = advice(&Job { competitor: Some(2), ..crowded.clone() }, Cause::CpuStarved);
     assert!(told.contains("Start fewer workers or limit the thread pools"), "{told}");
     let told = advice(&Job { allowed: vec![0, 1], ..crowded }, Cause::CpuStarved);
-    assert!(told.contains("Widen the CPU affinity: the target may use 2 of 8 CPUs"), "{told}");
+    assert!(told.contains("Widen the CPU affinity") && told.contains("may use 2 of 8 CPUs"), "{told}");
 }
 
 #[test]
@@ -251,7 +281,7 @@ fn every_other_cause_has_its_remedy() {
         (Cause::Ipc, "Send less between processes"),
         (Cause::Checkpoint, "less often"),
         (Cause::WorkerStartup, "persistent_workers=True"),
-        (Cause::Memory, "more memory or use fewer workers"),
+        (Cause::Memory, "more memory, or use fewer workers"),
         (Cause::Network, "other end of the connection"),
         (Cause::GpuDriver, ".item()"),
         (Cause::Sleep, "Find the sleep"),
@@ -263,19 +293,55 @@ fn every_other_cause_has_its_remedy() {
     }
     let alone = advice(&Job { workers: 0, ..roomy() }, Cause::HostCode);
     assert!(!alone.contains("into the workers"), "there are none: {alone}");
+    let full = advice(&Job { free: 0.0, ..roomy() }, Cause::HostCode);
+    assert!(!full.contains("into the workers"), "no CPU is free for that: {full}");
+    let limited = advice(&Job { memory_limit: Some(1 << 30), swaps: true, ..roomy() }, Cause::Memory);
+    assert!(limited.contains("Raise the memory limit") && limited.contains("1.0 GiB"), "{limited}");
+}
+
+/// All that the rules look at, at random.
+fn any_job() -> impl Strategy<Value = Job> {
+    let limits = (any::<bool>(), any::<bool>(), prop::option::of(0.1f64..32.0), prop::option::of(0u64..1 << 34));
+    let around = (1u32..64, 0.0f64..1.0, 0u32..64, prop::option::of(prop::sample::select(vec![1u32, 2, 99])));
+    (0u32..6, 0u64..150, 0.0f64..1.0, any::<bool>(), limits, around).prop_map(
+        |(workers, read_ms, on_disk, swaps, (limit, rotational, quota, memory_limit), around)| {
+            let (cpus, free, allowed, competitor) = around;
+            Job {
+                workers,
+                cpus,
+                free,
+                read_ms,
+                limit,
+                rotational,
+                competitor,
+                on_disk,
+                quota,
+                memory_limit,
+                swaps,
+                allowed: (0..allowed.min(cpus)).collect(),
+            }
+        },
+    )
 }
 
 proptest! {
     #[test]
     fn more_workers_need_a_free_cpu_and_another_limit_than_storage(
-        cause in prop::sample::select(CAUSES.to_vec()), workers in 0u32..6, cpus in 1u32..64, free in 0.0f64..1.0,
-        read_ms in 0u64..150, limit: bool, rotational: bool,
+        cause in prop::sample::select(CAUSES.to_vec()), job in any_job(),
     ) {
-        let job = Job { workers, cpus, free, read_ms, limit, rotational, ..Job::default() };
         let told = advice(&job, cause);
         if proposes_workers(&told) {
-            prop_assert_eq!(cause, Cause::Preprocessing);
-            prop_assert!(free >= 0.2 && free * f64::from(cpus) >= 0.7, "{} of {cpus} CPUs free: {told}", free);
+            prop_assert!(matches!(cause, Cause::Preprocessing | Cause::HostCode), "{cause:?}: {told}");
+            prop_assert!(job.free * f64::from(job.cpus) >= 0.7, "{} of {} CPUs free: {told}", job.free, job.cpus);
+            prop_assert!(job.on_disk < 0.21, "the disk is the limit for {}: {told}", job.on_disk);
+            // Main and the workers of these jobs run whenever they do not wait.
+            let waits = 0.08 * f64::from(job.workers) + 3.0 * job.read_ms as f64 / 1e3;
+            let used = f64::from(1 + job.workers) - waits;
+            let mask = if job.allowed.is_empty() { job.cpus } else { job.allowed.len() as u32 };
+            let may_use = f64::from(mask).min(job.quota.unwrap_or(f64::INFINITY));
+            if may_use < f64::from(job.cpus) {
+                prop_assert!(used + 0.7 <= may_use, "{used} of {may_use} CPUs used: {told}");
+            }
         }
     }
 }
