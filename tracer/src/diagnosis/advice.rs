@@ -12,7 +12,7 @@ const WORTH_A_WORKER: f64 = 0.75;
 
 /// CPUs that were free.
 fn free_cpus(f: &Facts<'_>) -> f64 {
-    f.cpu_free.map_or(0.0, |(free, cpus)| free * f64::from(cpus))
+    f.cpus_to_have().unwrap_or(0.0)
 }
 
 /// Whether more workers would find CPUs to run on.
@@ -54,8 +54,8 @@ pub fn on(f: &Facts<'_>, totals: &Totals, cause: Cause) -> Vec<String> {
                 _ if !more_workers(f) => {
                     out.push("No CPU is free, so more workers would not help: make the work cheaper.".into());
                 }
-                0 => out.push(format!("Load data in workers (num_workers={:.0}): {free:.1} CPUs were free.", free.round())),
-                n => out.push(format!("Raise num_workers from {n} to {}: {free:.1} CPUs were free and the disk was not the limit.", n + free.round() as usize)),
+                0 => out.push(format!("Load data in workers (num_workers={:.0}): {free:.1} CPUs were free.", (free + 1.0 - WORTH_A_WORKER).floor())),
+                n => out.push(format!("Raise num_workers from {n} to {}: {free:.1} CPUs were free and the disk was not the limit.", n + (free + 1.0 - WORTH_A_WORKER).floor() as usize)),
             }
             out.push("Make a sample cheaper: store images at training size, decode with a faster library (libjpeg-turbo, nvJPEG), move augmentation to the GPU (DALI, Kornia), or cache decoded samples.".into());
         }
