@@ -54,16 +54,6 @@ impl Facts<'_> {
         affinity.min(machine).min(limits.quota_cpus.unwrap_or(machine))
     }
 
-    /// CPUs that were free for the job: of the machine's, no more than its affinity and its quota leave it. `None` without
-    /// host samples.
-    pub fn cpus_free(&self) -> Option<f64> {
-        let (share, cpus) = self.cpu_free?;
-        let left = (self.cpus_allowed() - self.cpu_use().ran).max(0.0);
-        let free = share * f64::from(cpus);
-        // Without a limit of its own, what the machine had free is what there is.
-        Some(if self.cpus_allowed() < f64::from(self.header.cpus) { free.min(left) } else { free })
-    }
-
     /// Busy threads of a worker process, on average; 0 without worker processes.
     pub fn threads_per_worker(&self) -> f64 {
         let mut by: BTreeMap<Pid, usize> = BTreeMap::new();

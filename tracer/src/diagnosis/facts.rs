@@ -254,6 +254,25 @@ impl<'a> Facts<'a> {
         Some(WorkerTime { ran, queued, blocked, storage: off.storage.share_of(alive) })
     }
 
+    /// CPUs that the job could have had besides those it used: free ones of the machine, inside its affinity and its quota. Absent
+    /// without host samples.
+    pub fn cpus_to_have(&self) -> Option<f64> {
+        let (free, cpus) = self.cpu_free?;
+        let of_machine = free * f64::from(cpus);
+        let limits = &self.header.limits;
+        let affinity = Some(limits.allowed_cpus.len()).filter(|n| *n > 0 && *n < cpus as usize).map(|n| n as f64);
+        let bound = [affinity, limits.quota_cpus].into_iter().flatten().reduce(f64::min);
+        let Some(bound) = bound else { return Some(of_machine) };
+        let ran: Nanos = self
+            .tl
+            .threads
+            .iter()
+            .zip(&self.sums.threads)
+            .map(|(line, off)| line.alive() - off.run_queue - off.blocked)
+            .sum();
+        Some((bound - ran.secs() / self.seconds()).clamp(0.0, of_machine))
+    }
+
     /// The role that most of a cause's idle time belongs to.
     pub fn main_role(&self, totals: &Totals, cause: Cause) -> Role {
         let mut by: HashMap<Role, Nanos> = HashMap::new();

@@ -34,7 +34,7 @@ impl Room {
         let workers = f.workers();
         Room {
             workers,
-            free: f.cpus_free(),
+            free: f.cpus_to_have(),
             allowed: f.cpus_allowed(),
             on_storage: on_storage.share_of(totals.idle),
             enough: enough(f, totals, workers, pace),
