@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use clap::Parser;
 use gpustall_tests::lab::judge::{Row, judge};
 use gpustall_tests::lab::scenario::Scenario;
-use gpustall_tests::lab::{board, run, scenarios};
+use gpustall_tests::lab::{board, mend, run, scenarios};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -26,6 +26,9 @@ struct Args {
     /// Keep recording, reports, truth log and busy file of each run in this folder
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
+    /// Follow the advice: run jobs as they are and mended, and hold the gain against what the report told
+    #[arg(long, conflicts_with = "keep")]
+    mend: bool,
     /// Print one JSON object a run instead of the scoreboard
     #[arg(long)]
     json: bool,
@@ -44,6 +47,9 @@ fn main() -> ExitCode {
 
 fn lab(args: &Args) -> Result<bool> {
     ensure!(args.seconds >= 1.0, "--seconds must be at least 1");
+    if args.mend {
+        return follow_advice(args);
+    }
     let chosen = chosen(&args.names)?;
     if args.list {
         for scenario in &chosen {
@@ -80,6 +86,56 @@ fn lab(args: &Args) -> Result<bool> {
     Ok(all_ran && rows.iter().all(|row| row.failures.is_empty()))
 }
 
+/// Runs pairs of jobs and their mended forms.
+fn follow_advice(args: &Args) -> Result<bool> {
+    let all = mend::all();
+    for name in &args.names {
+        ensure!(
+            all.iter().any(|pair| fits(name, pair.name)),
+            "there is no job {name} to mend; --mend --list shows all"
+        );
+    }
+    let wanted: Vec<_> =
+        all.iter().filter(|p| args.names.is_empty() || args.names.iter().any(|n| fits(n, p.name))).collect();
+    if args.list {
+        wanted.iter().for_each(|pair| println!("{:<28}{}", pair.name, pair.mending));
+        return Ok(true);
+    }
+    if !args.json {
+        println!("{}", mend::head());
+    }
+    let mut right = true;
+    for pair in (0..args.rounds).flat_map(|_| &wanted) {
+        if let Some(why) = (pair.missing)() {
+            eprintln!("{} cannot run here: {why}", pair.name);
+            continue;
+        }
+        match mend::run(pair, args.seconds) {
+            Ok(mended) => {
+                right &= mended.failures.is_empty();
+                if args.json {
+                    println!("{}", serde_json::to_string(&mended)?);
+                } else {
+                    println!("{mended}");
+                }
+            }
+            Err(error) => {
+                eprintln!("{error:#}");
+                right = false;
+            }
+        }
+    }
+    Ok(right)
+}
+
+/// A name, or the beginning of one before a `*`.
+fn fits(wanted: &str, name: &str) -> bool {
+    match wanted.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => wanted == name,
+    }
+}
+
 fn show(args: &Args, row: &Row) -> Result<()> {
     if args.json {
         println!("{}", serde_json::to_string(row)?);
@@ -90,14 +146,10 @@ fn show(args: &Args, row: &Row) -> Result<()> {
 }
 
 fn chosen(names: &[String]) -> Result<Vec<Scenario>> {
-    let fits = |name: &String, scenario: &Scenario| match name.strip_suffix('*') {
-        Some(start) => scenario.name.starts_with(start),
-        None => scenario.name == name,
-    };
     for name in names {
-        let known = scenarios::all().iter().any(|scenario| fits(name, scenario));
+        let known = scenarios::all().iter().any(|scenario| fits(name, scenario.name));
         ensure!(known, "there is no scenario {name}; --list shows all");
     }
-    let wanted = |scenario: &Scenario| names.is_empty() || names.iter().any(|name| fits(name, scenario));
+    let wanted = |scenario: &Scenario| names.is_empty() || names.iter().any(|name| fits(name, scenario.name));
     Ok(scenarios::all().into_iter().filter(wanted).collect())
 }

@@ -5,6 +5,7 @@ pub mod account;
 pub mod board;
 pub mod holds;
 pub mod judge;
+pub mod mend;
 pub mod run;
 pub mod scenario;
 pub mod scenarios;
