@@ -11,7 +11,7 @@ use crate::shell;
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub struct Args {
-    /// Passed on: names of scenarios (`disk*` stands for all that begin so), --list, --rounds N, --seconds S, --keep DIR, --json
+    /// Passed on: names of scenarios (`disk*` stands for all that begin so), --list, --rounds N, --seconds S, --keep DIR, --json, --mend
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<OsString>,
 }

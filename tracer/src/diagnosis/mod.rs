@@ -123,6 +123,9 @@ fn over_all(f: &Facts<'_>, at: &Attribution, gpus: &[Verdict]) -> Verdict {
     if let Some(sentence) = ranks::slowest(f, at) {
         v.evidence.insert(0, sentence);
     }
+    if let Some(first) = ranks::advice(at) {
+        v.advice.insert(0, first);
+    }
     if let Some(w) = worst {
         v.evidence.insert(0, format!("GPU {} was idle most: {} of its time.", w.gpu.gpu, percent(idle_share(w))));
     }

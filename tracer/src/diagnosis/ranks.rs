@@ -58,6 +58,29 @@ pub fn sentence(at: &Attribution, gpu: &GpuAttribution) -> Option<String> {
 
 /// Names the process that the others waited for most, and what held it up.
 pub fn slowest(f: &Facts<'_>, at: &Attribution) -> Option<String> {
+    let (slow, time) = find_slowest(at)?;
+    let (_, cause, _) = main_cause(&slow.totals)?;
+    Some(format!(
+        "The process of GPU {} ({}) is the slowest: the others waited {} for it. It was held up itself: {} {}.",
+        slow.gpu.gpu,
+        slow.roles.feeder_pid,
+        seconds(time),
+        who(f.main_role(&slow.totals, cause)),
+        did(cause)
+    ))
+}
+
+/// What to do about it.
+pub fn advice(at: &Attribution) -> Option<String> {
+    let (slow, _) = find_slowest(at)?;
+    Some(format!(
+        "Mend the process of GPU {} ({}) first, or give it a smaller share of each batch: the others wait for it whatever they do themselves. Its own verdict says what holds it up.",
+        slow.gpu.gpu, slow.roles.feeder_pid
+    ))
+}
+
+/// The GPU whose process the others waited for most, and for how many seconds.
+fn find_slowest(at: &Attribution) -> Option<(&GpuAttribution, f64)> {
     let mut by: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
     for w in at.gpus.iter().flat_map(|g| waited_for(at, g)) {
         let sum = by.entry(w.gpu).or_default();
@@ -66,12 +89,5 @@ pub fn slowest(f: &Facts<'_>, at: &Attribution) -> Option<String> {
     }
     let (gpu, (time, share)) = by.into_iter().max_by(|a, b| a.1.0.total_cmp(&b.1.0))?;
     let slow = at.gpus.iter().find(|g| g.gpu.gpu.0 == gpu).filter(|_| share >= WORTH_TELLING)?;
-    let (_, cause, _) = main_cause(&slow.totals)?;
-    Some(format!(
-        "The process of GPU {gpu} ({}) is the slowest: the others waited {} for it. It was held up itself: {} {}.",
-        slow.roles.feeder_pid,
-        seconds(time),
-        who(f.main_role(&slow.totals, cause)),
-        did(cause)
-    ))
+    Some((slow, time))
 }
