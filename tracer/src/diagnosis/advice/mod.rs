@@ -3,6 +3,7 @@
 
 mod between;
 mod cpu;
+mod preparing;
 mod room;
 mod storage;
 mod training;
@@ -37,7 +38,7 @@ pub fn on(f: &Facts<'_>, totals: &Totals, cause: Cause, pace: Pace) -> Vec<Strin
         Cause::Memory => storage::memory(&storage::Short::of(f, totals)),
         Cause::CpuStarved => cpu::starved(&cpu::Starved::of(f, totals)),
         Cause::CpuThrottled => cpu::throttled(&cpu::Throttled::of(f)),
-        Cause::Preprocessing => cpu::preprocessing(&cpu::Preparing::of(f, totals, pace)),
+        Cause::Preprocessing => preparing::preprocessing(&preparing::Preparing::of(f, totals, pace)),
         Cause::HostCode => training::host_code(&training::Loop::of(f, totals)),
         Cause::Sleep => training::sleep(&training::Loop::of(f, totals)),
         Cause::GpuDriver => training::gpu_driver(),
