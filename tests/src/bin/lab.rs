@@ -58,7 +58,7 @@ fn lab(args: &Args) -> Result<bool> {
         }
         return Ok(true);
     }
-    let (mut rows, mut all_ran, mut missing) = (Vec::new(), true, BTreeSet::new());
+    let (mut rows, mut failed, mut missing) = (Vec::new(), 0, BTreeSet::new());
     for round in 0..args.rounds {
         for scenario in &chosen {
             if let Some(why) = (scenario.missing)() {
@@ -66,7 +66,7 @@ fn lab(args: &Args) -> Result<bool> {
                     eprintln!("{} cannot run here: {why}", scenario.name);
                 }
                 // Whoever asks for it by its name wants it to run.
-                all_ran &= !args.names.iter().any(|name| name == scenario.name);
+                failed += usize::from(args.names.iter().any(|name| name == scenario.name));
                 continue;
             }
             let keep = args.keep.as_ref().map(|folder| match args.rounds {
@@ -80,19 +80,19 @@ fn lab(args: &Args) -> Result<bool> {
                 }
                 Err(error) => {
                     eprintln!("{error:#}");
-                    all_ran = false;
+                    failed += 1;
                 }
             }
         }
     }
     if !args.json {
-        print!("{}", board::summary(&rows));
+        print!("{}", board::summary(&rows, failed));
         if !missing.is_empty() {
             println!("{} of {} scenarios cannot run here", missing.len(), chosen.len());
         }
     }
-    ensure!(!rows.is_empty() || !all_ran, "no scenario could run here");
-    Ok(all_ran && rows.iter().all(|row| row.failures.is_empty()))
+    ensure!(rows.len() + failed > 0, "no scenario could run here");
+    Ok(failed == 0 && rows.iter().all(|row| row.failures.is_empty()))
 }
 
 /// Runs pairs of jobs and their mended forms.
