@@ -94,7 +94,7 @@ pub fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<Row> {
     }
     let right = kinds::right(score);
     let weight = (score.idle_share() / LITTLE_IDLE).min(1.0);
-    let exact = judgement("exact", &right, &outcome.exact, &truth, weight, Some(score))?;
+    let exact = judgement("exact", &right, &outcome.exact, &truth, weight, Some(boundaries(score, outcome)?))?;
     let nvml = judgement("nvml", &right, &outcome.nvml, &truth, weight, None)?;
     let disagreement = weight * largest(&exact.reported, &nvml.reported).0;
     let mut row = Row {
@@ -118,7 +118,7 @@ fn judgement(
     report: &Value,
     truth: &Points,
     weight: f64,
-    exact: Option<&Score>,
+    boundary_ms: Option<f64>,
 ) -> Result<Judgement> {
     let causes = report["causes"].as_array().context("the report has no causes")?;
     let reported = causes
@@ -136,7 +136,7 @@ fn judgement(
         idle: if busy + idle > 0.0 { 100.0 * idle / (busy + idle) } else { 0.0 },
         largest_error: weight * largest_error,
         largest_cause,
-        boundary_ms: exact.map(|score| boundaries(score, report)).transpose()?,
+        boundary_ms,
         unknown: weight * reported.get("unknown").copied().unwrap_or(0.0),
         verdict_right: right.contains(&verdict.as_str()),
         invented: (verdict == "compute").then(|| report["verdict"]["cause"].as_str().map(str::to_owned)).flatten(),
@@ -155,7 +155,13 @@ fn largest(a: &Points, b: &Points) -> (f64, String) {
 
 /// Largest distance of a reported gap's start or end from those of the nearest true gap, and of a true gap from the nearest reported
 /// one. Reports list the longest gaps only, so a true gap must be listed if it is longer than the shortest that is.
-fn boundaries(score: &Score, report: &Value) -> Result<f64> {
+///
+/// The busy file has the times of the truth itself, so the profiler's trace is judged as well, whose clock is another.
+fn boundaries(score: &Score, outcome: &Outcome) -> Result<f64> {
+    Ok(edges(score, &outcome.exact)?.max(edges(score, &outcome.profiled)?))
+}
+
+fn edges(score: &Score, report: &Value) -> Result<f64> {
     let started = report["recording"]["started_mono_ns"].as_u64().context("the recording has no start")?;
     let mut reported = Vec::new();
     for gap in report["gaps"].as_array().context("the report has no gaps")? {

@@ -1,6 +1,7 @@
 //! One run of a scenario: hold, job, recorder, both reports.
 
 use super::account::Account;
+use super::profile::chrome_trace;
 use super::scenario::{Hold, Scenario};
 use super::score::{Score, score};
 use crate::recording::{Recording, command, report};
@@ -29,6 +30,8 @@ pub struct Outcome {
     pub score: Score,
     /// The report by exact busy times.
     pub exact: Value,
+    /// The report by the same busy times in a profiler's trace, by the wall clock.
+    pub profiled: Value,
     /// The report by NVML windows of the same recording.
     pub nvml: Value,
 }
@@ -121,8 +124,11 @@ fn evaluate(scenario: &Scenario, files: &Files, keep: Option<&Path>) -> Result<O
         fs::write(files.log("nvml.json"), serde_json::to_vec_pretty(&nvml)?)?;
     }
     let account = Account::read(&busy, &files.log("truth"))?;
+    let trace = files.log("trace.json");
+    fs::write(&trace, chrome_trace(&account)?)?;
+    let profiled = report(&files.recording(), &["--gpu-trace", &trace.display().to_string()])?;
     let score = score(&account, scenario.rows)?;
-    Ok(Outcome { account, score, exact, nvml })
+    Ok(Outcome { account, score, exact, profiled, nvml })
 }
 
 /// The job. Dropping it ends all its processes.
