@@ -151,10 +151,12 @@ fn own_threads(s: &Starved, share: f64) -> String {
             "Start fewer workers or limit the thread pools inside them (num_workers={} instead of {}, torch.set_num_threads(1), OMP_NUM_THREADS=1): {why}.",
             s.cpus.1, s.workers
         )
-    } else {
+    } else if s.workers > 0 {
         format!(
             "Start fewer workers or limit the thread pools inside them (torch.set_num_threads(1), OMP_NUM_THREADS=1): {why}."
         )
+    } else {
+        format!("Limit the job's thread pools (torch.set_num_threads, OMP_NUM_THREADS): {why}.")
     }
 }
 
@@ -260,6 +262,8 @@ mod tests {
         );
         let many = starved(&Starved { workers: 12, ..crowded(vec![own(1.0)]) }).join("\n");
         assert!(many.contains("num_workers=8 instead of 12"), "{many}");
+        let alone = starved(&Starved { workers: 0, ..crowded(vec![own(1.0)]) }).join("\n");
+        assert!(alone.contains("Limit the job's thread pools") && !alone.contains("fewer workers"), "{alone}");
         let full = starved(&Starved { used: CpuUse { ran: 7.5, wanted: 12.0 }, ..crowded(vec![own(1.0)]) }).join("\n");
         assert!(full.contains("the job itself kept 7.5 busy"), "{full}");
     }

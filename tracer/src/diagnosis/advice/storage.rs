@@ -6,6 +6,7 @@ use crate::diagnosis::evidence::{device_name, device_words, whole_disk};
 use crate::diagnosis::facts::Facts;
 use crate::diagnosis::words::{bytes, percent};
 use crate::events::{BlockOp, Syscall};
+use crate::host::IoLimit;
 use crate::units::Nanos;
 
 /// Requests below this many bytes are small: a disk spends more time on finding them than on reading.
@@ -39,7 +40,9 @@ pub struct OnDisk {
 impl OnDisk {
     pub(super) fn of(f: &Facts<'_>, totals: &Totals) -> OnDisk {
         let disk = f.main_device().map(|d| whole_disk(f, d));
-        let limit = disk.and_then(|d| f.header.limits.io.iter().find(|l| l.dev == d));
+        // One on writes alone holds up no reads.
+        let on_reads = |l: &&IoLimit| l.read_bps.is_some() || l.read_iops.is_some();
+        let limit = disk.and_then(|d| f.header.limits.io.iter().filter(on_reads).find(|l| l.dev == d));
         let reads = disk.and_then(|d| f.requests.get(&(d, BlockOp::Read)));
         OnDisk {
             disk: disk.map(|d| device_words(f, d)),
@@ -77,9 +80,8 @@ pub fn disk(d: &OnDisk) -> Vec<String> {
     let disk = d.disk.as_deref().unwrap_or("the disk");
     let held_back = d.held_back && d.limit.is_none();
     if let Some((group, limit)) = &d.limit {
-        let now = if limit.is_empty() { String::new() } else { format!(", now {limit}") };
         out.push(format!(
-            "Raise or lift the I/O limit that control group {group} sets on {disk} (io.max, blkio.throttle.*{now})."
+            "Raise or lift the I/O limit that control group {group} sets on {disk} (io.max, blkio.throttle.*, now {limit})."
         ));
     }
     if held_back {
