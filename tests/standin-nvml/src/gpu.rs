@@ -6,8 +6,9 @@ use crate::config::{Clock, Config};
 /// Sampling period: 1/6 s.
 const PERIOD_NS: u64 = 166_666_667;
 
-/// A sample can be read so long after its window's end: drivers lag, and a workload writes its change after making it.
-const LAG_NS: u64 = 20_000_000;
+/// A sample can be read so long after its window's end: drivers lag, and a workload writes its change after making it, if it loses
+/// its CPU or faults in between long after. A change that comes later is missed.
+const LAG_NS: u64 = 120_000_000;
 
 /// Samples that the buffer holds.
 pub(crate) const CAPACITY: usize = 100;

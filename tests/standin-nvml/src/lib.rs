@@ -5,7 +5,7 @@
 //! # What it does as a driver does
 //!
 //! - Utilization samples are whole percents of windows on a fixed grid of 1/6 s, stamped at their end in µs and visible
-//!   20 ms later.
+//!   120 ms later.
 //! - The buffer holds the last 100 samples. A GPU that has been idle for a second empties it and stops sampling; the call
 //!   then returns `NOT_FOUND`, as it does when nothing is newer than the stamp passed. Asked without a buffer, it returns
 //!   the capacity.

@@ -112,6 +112,11 @@ impl NvmlSource {
         }
     }
 
+    /// Whether samples of what was before `t` are still to come: a window can be read a while after its end.
+    pub fn awaits_samples_of(&self, t: MonoNs) -> bool {
+        self.gpus.iter().any(|gpu| gpu.has_samples && !gpu.lost && gpu.builder.awaits_sample_of(t))
+    }
+
     /// The recording ends: gives the windows that were held back.
     pub fn finish(&mut self, sink: &mut dyn FnMut(Event)) {
         for gpu in &mut self.gpus {

@@ -94,6 +94,11 @@ impl WindowBuilder {
         self.last_stamp
     }
 
+    /// Whether a sample that covers `t` is still to come: they came until shortly before it.
+    pub fn awaits_sample_of(&self, t: MonoNs) -> bool {
+        self.last_sample.is_some_and(|last| last < t && t.since(last) < HOLE)
+    }
+
     /// The clock of this driver's stamps, once known.
     pub fn clock(&self) -> Option<StampClock> {
         self.clock

@@ -237,3 +237,13 @@ fn the_last_rates_say_the_last_sample_again() {
         "the sample is late, and the rate is already that of its window"
     );
 }
+
+#[test]
+fn the_window_of_the_last_moments_is_waited_for_where_samples_come() {
+    let (mut b, mut out) = (builder(10_000), Vec::new());
+    assert!(!b.awaits_sample_of(MonoNs(10_200 * MS)), "no sample ever came");
+    b.add_samples(&samples(&[(10_167, 40.0), (10_334, 6.0)]), &at(10_340), &mut out);
+    assert!(b.awaits_sample_of(MonoNs(10_400 * MS)));
+    assert!(!b.awaits_sample_of(MonoNs(10_334 * MS)), "it is there");
+    assert!(!b.awaits_sample_of(MonoNs(12_000 * MS)), "the GPU sleeps");
+}

@@ -3,6 +3,7 @@
 use super::error::GpuUnavailable;
 use super::nvml::NvmlSource;
 use crate::events::{Event, GpuDevice};
+use crate::host::clocks;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,6 +17,12 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// The thread may spend one part in so many of its time in calls: with many GPUs and a slow driver, rounds become rarer instead of
 /// keeping a CPU, and the driver's locks, busy beside the training.
 const CALLS_SHARE_ONE_IN: u32 = 5;
+
+/// How long the end of a recording waits for the window that holds its last moments: two of the usual windows and a bit.
+const LAST_WINDOW: Duration = Duration::from_millis(400);
+
+/// Pause between looks for it.
+const LAST_LOOKS: Duration = Duration::from_millis(40);
 
 /// A driver call that does not return in this time is left alone when the recording ends.
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
@@ -114,6 +121,12 @@ fn watch(mut source: NvmlSource, events: &Sender<Event>, stop: &Receiver<()>, la
             break;
         }
     }
+    // The last moments lie in a window that the driver has not closed yet.
+    let (stopped, deadline) = (clocks().mono, Instant::now() + LAST_WINDOW);
     source.sample(&mut sink);
+    while source.awaits_samples_of(stopped) && Instant::now() < deadline {
+        std::thread::sleep(LAST_LOOKS);
+        source.sample(&mut sink);
+    }
     source.finish(&mut sink);
 }

@@ -323,11 +323,11 @@ impl Recorder {
         self.sample_host(now)?;
         let mut sink = Sink::new(&mut self.writer, &mut self.pids, &mut self.events, &mut self.lost);
         let cost = self.probe.stop(&mut |e| sink.take(e));
+        let end = host::clocks();
         if let Some(gpu) = self.gpu.take() {
             gpu.stop().into_iter().for_each(|e| sink.take(e));
         }
         sink.result()?;
-        let end = host::clocks();
         let usage = output::own_usage();
         let trailer = Trailer {
             ended: end,
