@@ -6,6 +6,7 @@ pub mod calls;
 mod cause;
 mod chain;
 mod checkpoints;
+mod deliveries;
 mod evidence;
 mod gaps;
 mod placing;

@@ -1,6 +1,7 @@
 //! What each thread is to the training: who feeds the GPU, who works for the feeder.
 
 use super::checkpoints;
+use super::deliveries::Deliveries;
 use super::evidence::{Evidence, STRETCH};
 use super::startup::{self, Life};
 use crate::timeline::{FileIx, ThreadIx, ThreadLine, Timeline};
@@ -129,17 +130,9 @@ pub fn assign(timeline: &Timeline, evidence: &Evidence, gpu_pids: &[Pid], peers:
     let mut works_for = vec![None; timeline.threads.len()];
     let mut first_delivery = vec![None; timeline.threads.len()];
 
-    // Processes that woke a thread of the feeder's process, and how often.
-    let mut delivers: HashMap<Pid, u64> = HashMap::new();
-    for ((from, to), n) in &evidence.wakes {
-        if let (Some(a), Some(b)) = (timeline.thread(*from), timeline.thread(*to))
-            && b.pid == feeder_pid
-            && a.pid != feeder_pid
-            && !peers.contains(&a.pid)
-        {
-            *delivers.entry(a.pid).or_default() += n;
-        }
-    }
+    let feeder_reads = feeder.is_some_and(|f| loads_data(timeline, evidence, f));
+    let named = |line: &ThreadLine| role_by_name(line, feeder_pid).is_some();
+    let delivers = Deliveries::of(timeline, evidence, (feeder_pid, feeder), peers, feeder_reads, named);
     for (ix, line) in timeline.lines() {
         let role = if Some(ix) == feeder {
             Role::Feeder
@@ -148,9 +141,9 @@ pub fn assign(timeline: &Timeline, evidence: &Evidence, gpu_pids: &[Pid], peers:
         } else if let Some(role) = role_by_name(line, feeder_pid) {
             role
         } else if line.pid == feeder_pid {
-            role_beside_feeder(timeline, evidence, ix, line, feeder)
-        } else if delivers.contains_key(&line.pid) {
-            role_in_worker(timeline, evidence, ix, line, feeder_pid)
+            role_beside_feeder(timeline, evidence, ix, line, &delivers)
+        } else if delivers.from(line.pid) {
+            role_in_worker(evidence, ix, line, &delivers)
         } else {
             Role::Other
         };
@@ -158,7 +151,7 @@ pub fn assign(timeline: &Timeline, evidence: &Evidence, gpu_pids: &[Pid], peers:
             *slot = role;
         }
         if let Some(slot) = works_for.get_mut(ix.0 as usize)
-            && (line.pid == feeder_pid || delivers.contains_key(&line.pid))
+            && (line.pid == feeder_pid || delivers.from(line.pid))
         {
             *slot = Some(feeder_pid);
         }
@@ -173,7 +166,7 @@ pub fn assign(timeline: &Timeline, evidence: &Evidence, gpu_pids: &[Pid], peers:
             *slot = evidence.first.get(&(line.pid, feeder_pid)).copied();
         }
     }
-    let feeder_loads_data = !of.contains(&Role::Worker) && feeder.is_some_and(|f| loads_data(timeline, evidence, f));
+    let feeder_loads_data = feeder_reads && !of.contains(&Role::Worker);
     let checkpoints = checkpoints::find(timeline, evidence, feeder_pid);
     let (checkpoint_paths, checkpoint_opens) = checkpoints::opened(timeline, evidence, feeder_pid, &checkpoints);
     let end = timeline.span.1;
@@ -322,20 +315,15 @@ fn role_beside_feeder(
     evidence: &Evidence,
     ix: ThreadIx,
     line: &ThreadLine,
-    feeder: Option<ThreadIx>,
+    delivers: &Deliveries,
 ) -> Role {
-    let wakes_feeder = feeder.is_some_and(|f| evidence.wakes.contains_key(&(ix, f)));
     // What drives the GPU too, or is the main thread of a process whose other threads drive it, prepares no data.
     let drives = evidence.in_libcuda(tl, ix) > 0;
-    if !wakes_feeder || drives || line.is_main() {
+    if !delivers.wakes_feeder(ix) || drives || line.is_main() {
         return Role::Helper;
     }
     // Hands over what other processes deliver: it is woken by them, as PyTorch's pin-memory thread is.
-    let fed_by_others = evidence
-        .wakes
-        .iter()
-        .any(|((from, to), n)| *to == ix && *n > 2 && tl.thread(*from).is_some_and(|t| t.pid != line.pid));
-    if fed_by_others {
+    if delivers.receives(ix) {
         return Role::PinMemory;
     }
     // Prepares data as a thread of the same process: it reads files.
@@ -343,13 +331,8 @@ fn role_beside_feeder(
 }
 
 /// A thread of a process that delivers to the feeder's process.
-fn role_in_worker(tl: &Timeline, evidence: &Evidence, ix: ThreadIx, line: &ThreadLine, feeder_pid: Pid) -> Role {
-    if line.is_main() {
-        return Role::Worker;
-    }
-    let delivers =
-        evidence.wakes.keys().any(|(from, to)| *from == ix && tl.thread(*to).is_some_and(|t| t.pid == feeder_pid));
-    if delivers { Role::Ipc } else { Role::Worker }
+fn role_in_worker(evidence: &Evidence, ix: ThreadIx, line: &ThreadLine, delivers: &Deliveries) -> Role {
+    if !line.is_main() && delivers.carries(evidence, ix, line) { Role::Ipc } else { Role::Worker }
 }
 
 /// The thread was blocked on, or seen in, reads of regular files for a part of its time that is worth the name.
