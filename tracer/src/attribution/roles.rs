@@ -50,8 +50,10 @@ pub struct Roles {
     pub feeder: Option<ThreadIx>,
     /// Stretches of time in which another thread was seen in libcuda more often, in order.
     feeders: Vec<(u64, ThreadIx)>,
-    /// Its process.
+    /// Its process; 0 if it was not recorded.
     pub feeder_pid: Pid,
+    /// Which process gives the GPU its work is told, and it was not recorded.
+    pub feeder_missing: bool,
     /// The feeder reads and decodes the data itself, since there are no workers.
     pub feeder_loads_data: bool,
     /// The same for the feeders of other GPUs.
@@ -69,6 +71,27 @@ pub struct Roles {
 }
 
 impl Roles {
+    /// Of a GPU that works for no recorded process.
+    pub fn of_nobody(tl: &Timeline) -> Roles {
+        let n = tl.threads.len();
+        Roles {
+            of: vec![Role::Other; n],
+            works_for: vec![None; n],
+            first_delivery: vec![None; n],
+            feeder: None,
+            feeders: Vec::new(),
+            feeder_pid: Pid(0),
+            feeder_missing: true,
+            feeder_loads_data: false,
+            peers_that_load: Vec::new(),
+            sampled: false,
+            startups: Vec::new(),
+            checkpoints: HashSet::new(),
+            checkpoint_paths: HashSet::new(),
+            checkpoint_opens: Vec::new(),
+        }
+    }
+
     /// Role of a thread.
     pub fn of(&self, ix: ThreadIx) -> Role {
         self.of.get(ix.0 as usize).copied().unwrap_or(Role::Other)
@@ -188,6 +211,7 @@ pub fn assign(timeline: &Timeline, evidence: &Evidence, gpu_pids: &[Pid], peers:
         feeder,
         feeders,
         feeder_pid,
+        feeder_missing: false,
         feeder_loads_data,
         peers_that_load: Vec::new(),
         sampled: evidence.has_samples(),
@@ -236,6 +260,11 @@ pub(super) fn feeder_process(timeline: &Timeline, evidence: &Evidence, gpu_pids:
 fn parent_pid(timeline: &Timeline, line: &ThreadLine) -> Option<Pid> {
     let parent = line.parent?;
     Some(timeline.thread_at(parent, line.born).and_then(|ix| timeline.thread(ix)).map_or(Pid(parent.0), |t| t.pid))
+}
+
+/// Whether any recorded process was seen in libcuda.
+pub(super) fn seen_in_libcuda(tl: &Timeline, evidence: &Evidence) -> bool {
+    tl.lines().any(|(ix, _)| evidence.in_libcuda(tl, ix) > 0)
 }
 
 /// Samples inside libcuda by process.

@@ -169,7 +169,13 @@ impl InDriver {
         let on_gpu: Vec<Pid> = tl.gpu_processes.iter().filter(|p| p.gpu == gpu).map(|p| p.pid).collect();
         let cuda: HashSet<ImageId> =
             tl.images.iter().filter(|(_, path)| roles::is_libcuda(path)).map(|(id, _)| *id).collect();
-        let has_context = tl.threads.iter().any(|t| on_gpu.contains(&t.pid));
+        let of_job: HashSet<Pid> = tl.threads.iter().map(|t| t.pid).collect();
+        let has_context = on_gpu.iter().any(|pid| of_job.contains(pid));
+        let elsewhere = tl.gpu_processes.iter().any(|p| of_job.contains(&p.pid));
+        if !on_gpu.is_empty() && !has_context && elsewhere {
+            // It works for others: what this job did says nothing about it.
+            return (Vec::new(), false);
+        }
         let mut seen: HashMap<ThreadIx, u64> = HashMap::new();
         for (ix, _, _) in self.samples.iter().filter(|(_, _, image)| cuda.contains(image)) {
             if !has_context || tl.thread(*ix).is_some_and(|t| on_gpu.contains(&t.pid)) {

@@ -107,7 +107,8 @@ fn one_answer_of_a_command_does_not_take_the_data_loading_from_the_feeder() {
 #[test]
 fn whoever_frees_a_page_or_a_lock_of_the_kernel_delivers_nothing() {
     // Thread 2 happens to complete what 1 waits for.
-    let locked = |k: u64| OffCpu { state: SleepState::Uninterruptible, ..off(1, 1, 10 * k, 10 * k + 5, 10 * k + 5, READ) };
+    let locked =
+        |k: u64| OffCpu { state: SleepState::Uninterruptible, ..off(1, 1, 10 * k, 10 * k + 5, 10 * k + 5, READ) };
     let all = (0..20).map(|k| locked(k).woken_by(2, 2)).collect();
     assert_eq!(roles_of(&[], all, [2]), [Role::Other]);
 }
