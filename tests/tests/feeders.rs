@@ -228,3 +228,58 @@ fn a_gpu_on_which_nvml_lists_others_alone_is_theirs() {
     let [note] = told(&r)[..] else { panic!("{:#}", r["notes"]) };
     assert!(note.starts_with("NVML lists process 77 on GPU 1, but only 4000 (python3) and 4001"), "{note}");
 }
+
+/// A trace of PyTorch's profiler, written by hand after what `libkineto/src/output_json.cpp` prints: process `pid` launches a
+/// kernel of 15 ms on a device in each 100 ms.
+fn profiler(pid: u32, device: u32) -> String {
+    let mut text = format!(
+        r#"{{"schemaVersion": 1, "deviceProperties": [{{"id": {device}, "name": "NVIDIA H200"}}], "distributedInfo": {{"backend": "nccl",
+        "rank": 0, "world_size": 2}}, "displayTimeUnit": "ms", "baseTimeNanoseconds": 1700000000000000000, "traceEvents": [
+        {{"name": "process_name", "ph": "M", "ts": 0.000, "pid": {pid}, "tid": 0, "args": {{"name": "python3"}}}},
+        {{"name": "process_labels", "ph": "M", "ts": 0.000, "pid": {pid}, "tid": 0, "args": {{"labels": "CPU"}}}},
+        {{"name": "process_labels", "ph": "M", "ts": 0.000, "pid": {device}, "tid": 0, "args": {{"labels": "GPU {device}"}}}},"#
+    );
+    for k in 0..10 {
+        let (op, call, work) = (100_000 * k + 10, 100_000 * k + 12, 100_000 * k + 20);
+        writeln!(
+            text,
+            r#"{{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": {pid}, "tid": {pid}, "ts": {op}.000, "dur": 40.000, "args": {{"External id": {k}}}}},
+            {{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": {pid}, "tid": {pid}, "ts": {call}.000, "dur": 5.000,
+              "args": {{"External id": {k}, "cbid": 211, "correlation": {k}}}}},
+            {{"ph": "s", "id": {k}, "pid": {pid}, "tid": {pid}, "ts": {call}.000, "cat": "ac2g", "name": "ac2g"}},
+            {{"ph": "X", "cat": "kernel", "name": "sgemm", "pid": {device}, "tid": 7, "ts": {work}.000, "dur": 15000.000,
+              "args": {{"External id": {k}, "device": {device}, "context": 1, "stream": 7, "correlation": {k}}}}},
+            {{"ph": "f", "id": {k}, "pid": {device}, "tid": 7, "ts": {work}.000, "cat": "ac2g", "name": "ac2g", "bp": "e"}},"#
+        )
+        .unwrap();
+    }
+    text + r#"{"name": "Record Window End", "ph": "i", "s": "g", "pid": "", "tid": "", "ts": 990000.000}], "traceName": "t.json"}"#
+}
+
+#[test]
+fn a_profilers_trace_is_explained_by_the_process_that_wrote_it() {
+    // NVML lists the other one, too; what the trace says comes first.
+    let run = Run::new().listed(0, 4000);
+    let r = run.report(&profiler(4001, 0));
+    assert!(share(&r["gpus"][0]["causes"], "host_code") > 0.99, "{:#}", r["gpus"][0]["causes"]);
+    let r = Run::new().in_libcuda(4001).report(&profiler(4000, 0));
+    assert!(share(&r["gpus"][0]["causes"], "disk") > 0.7, "{:#}", r["gpus"][0]["causes"]);
+    assert!(told(&r).is_empty(), "{:#}", r["notes"]);
+    // Written in a container.
+    let r = run.report(&profiler(17, 0));
+    assert!(share(&r["gpus"][0]["causes"], "disk") > 0.7, "{:#}", r["gpus"][0]["causes"]);
+    assert!(
+        told(&r)[0]
+            .contains("process 17 feeds GPU 0, but only 4000 (python3) and 4001 (python3) were recorded: process 4000")
+    );
+
+    // Each rank wrote its own.
+    let paths = [(4000, 0), (4001, 1)].map(|(pid, device)| {
+        let path = run.folder.path().join(format!("rank{device}.json"));
+        std::fs::write(&path, profiler(pid, device)).unwrap();
+        path.to_str().unwrap().to_owned()
+    });
+    let r = report(&run.file(), &["--gpu-trace", &paths[0], "--gpu-trace", &paths[1]]).unwrap();
+    assert!(share(&r["gpus"][0]["causes"], "disk") > 0.7, "{:#}", r["gpus"][0]["causes"]);
+    assert!(share(&r["gpus"][1]["causes"], "host_code") > 0.99, "{:#}", r["gpus"][1]["causes"]);
+}
