@@ -22,7 +22,7 @@ use crate::events::GpuState;
 use crate::gpu::is_throttled;
 use crate::recording::Header;
 use crate::timeline::Timeline;
-use crate::units::{Nanos, Pid};
+use crate::units::{MonoNs, Nanos, Pid};
 use words::{did, percent, seconds, who};
 
 /// Below this idle share the GPU itself is the limit.
@@ -41,14 +41,21 @@ pub struct Diagnosis {
     pub gpus: Vec<Verdict>,
 }
 
-/// Judges a recording, whose intervals, samples and requests are in `sums`.
-pub fn diagnose(tl: &Timeline, at: &Attribution, sums: &Sums, header: &Header) -> Diagnosis {
+/// Judges a recording, whose intervals, samples and requests are in `sums`. `elsewhere`: from when to when there is GPU evidence,
+/// if none of it is in the part that is judged.
+pub fn diagnose(
+    tl: &Timeline,
+    at: &Attribution,
+    sums: &Sums,
+    header: &Header,
+    elsewhere: Option<(MonoNs, MonoNs)>,
+) -> Diagnosis {
     let facts = Facts::gather(tl, at, sums, header);
     let gpus: Vec<Verdict> = at.gpus.iter().map(|g| of_gpu(&facts, g)).collect();
     // What holds up another job is no answer for this one.
     let of_job = || at.gpus.iter().zip(&gpus).filter(|(g, _)| g.feeding.is_of_job());
     let overall = match (gpus.as_slice(), of_job().collect::<Vec<_>>().as_slice()) {
-        ([], _) => without_gpu(&facts),
+        ([], _) => without_gpu(&facts, elsewhere.map(|e| [tl.span, e].map(|(from, to)| part(header, from, to)))),
         ([only], _) | ([only, ..], []) => only.clone(),
         (_, [(_, only)]) => (*only).clone(),
         (_, judged) => over_all(&facts, at, judged),
@@ -143,7 +150,7 @@ fn limits_of_gpu(f: &Facts<'_>, g: &GpuAttribution, verdict: &mut Verdict) {
 fn over_all(f: &Facts<'_>, at: &Attribution, judged: &[(&GpuAttribution, &Verdict)]) -> Verdict {
     let span: Nanos = judged.iter().map(|(g, _)| g.usage.busy + g.usage.idle).sum();
     if span == Nanos::ZERO {
-        return judged.first().map_or_else(|| without_gpu(f), |(_, v)| (*v).clone());
+        return judged.first().map_or_else(|| without_gpu(f, None), |(_, v)| (*v).clone());
     }
     let subject = format!("{} GPUs were", judged.len());
     let mut v = judge(f, &subject, span, at.totals.idle, &at.totals);
@@ -238,7 +245,8 @@ fn main_cause(totals: &Totals) -> Option<(Bottleneck, Cause, Nanos)> {
 }
 
 /// Without GPU evidence nothing is known about idle time; what the main thread waited for is the next best thing.
-fn without_gpu(f: &Facts<'_>) -> Verdict {
+/// `elsewhere`: the part that is judged, and the one that there is GPU evidence of.
+fn without_gpu(f: &Facts<'_>, elsewhere: Option<[String; 2]>) -> Verdict {
     let totals = &f.at.main_thread;
     let mut evidence = Vec::new();
     for (cause, n) in totals.ranked().into_iter().take(4) {
@@ -250,15 +258,33 @@ fn without_gpu(f: &Facts<'_>) -> Verdict {
             did(cause)
         ));
     }
+    let (no_evidence, advice) = match elsewhere {
+        None => (
+            "There is no GPU evidence in this recording".to_owned(),
+            "Record on a machine with the NVIDIA driver, or give a trace of GPU activity with --gpu-trace.".to_owned(),
+        ),
+        Some([judged, evidence]) => (
+            format!(
+                "There is no GPU evidence in the chosen part of this recording ({judged}): it lies outside of it, from {evidence}"
+            ),
+            "Choose another part with --from and --to.".to_owned(),
+        ),
+    };
     Verdict {
         bottleneck: Bottleneck::None,
         cause: None,
         share: 0.0,
-        summary: "There is no GPU evidence in this recording, so idle time of the GPU is not known; below is what the main thread of the target spent its time on.".into(),
+        summary: format!(
+            "{no_evidence}, so idle time of the GPU is not known; below is what the main thread of the target spent its time on."
+        ),
         evidence,
-        advice: vec![
-            "Record on a machine with the NVIDIA driver, or give a trace of GPU activity with --gpu-trace.".into(),
-        ],
+        advice: vec![advice],
         speedup_bound: None,
     }
+}
+
+/// A part of a recording, as `--from` and `--to` count.
+fn part(header: &Header, from: MonoNs, to: MonoNs) -> String {
+    let at = |t: MonoNs| seconds(t.since(header.started.mono).secs());
+    format!("{} to {}", at(from), at(to))
 }

@@ -13,7 +13,7 @@ const MOST_CAUSES: usize = 7;
 const BAR: usize = 24;
 
 pub(super) fn write(page: &mut Page, report: &Report) {
-    let seen: Vec<&GpuReport> = report.gpus.iter().filter(|g| has_evidence(g)).collect();
+    let seen: Vec<&GpuReport> = report.gpus.iter().filter(|g| has_evidence(g) && span_s(g) > 0.0).collect();
     if seen.len() > MOST_TABLES {
         let seen = of_job(report);
         let span = seen.iter().map(|g| span_s(g)).sum();
