@@ -283,3 +283,59 @@ fn a_file_with_flipped_bytes_gives_a_sound_report_that_says_so() {
     }
     assert!(reports > cases, "only {reports} reports of {cases} files read twice");
 }
+
+#[test]
+fn a_part_without_gpu_evidence_is_told_from_a_recording_without() {
+    let folder = tempfile::tempdir().unwrap();
+    let (header, mut events) = job(5, 5_000);
+    let (start, end) = (header.started.mono, events.iter().map(when).max().unwrap());
+    // The first 300 ms are without windows.
+    let from = start + Nanos(300_000_000);
+    events.retain(|e| !matches!(e, Event::GpuWindow(w) if w.start < from));
+    let windows = || events.iter().filter_map(|e| if let Event::GpuWindow(w) = e { Some(*w) } else { None });
+    let first = windows().map(|w| w.start).min().unwrap();
+    let file = folder.path().join("job.gpustall");
+    damage::write(&file, &header, &events, Some(end), Nanos(40_000_000)).unwrap();
+    let busy = folder.path().join("busy.jsonl");
+    let line = |t: MonoNs, busy| format!("{{\"t_ns\": {}, \"gpu\": 0, \"busy\": {busy}}}\n", t.0);
+    std::fs::write(&busy, [line(first, true), line(first + Nanos(1_500_000), false)].concat()).unwrap();
+    let judged = |to: MonoNs, gpu_trace: Vec<PathBuf>| {
+        of_file(&file, &Options { to: Some(to.since(start)), gpu_trace, ..Options::default() }).unwrap()
+    };
+
+    for (trace, until) in
+        [(Vec::new(), windows().map(|w| w.end).max().unwrap()), (vec![busy], first + Nanos(1_500_000))]
+    {
+        let r = judged(start + Nanos(1), trace.clone());
+        let said = format!(
+            "There is no GPU evidence in the chosen part of this recording (0 s to 1 ns): it lies outside of it, from {} to {}, so",
+            Nanos(first.since(start).0),
+            Nanos(until.since(start).0)
+        );
+        assert!(r.verdict.summary.starts_with(&said), "{}\n{said}", r.verdict.summary);
+        assert!(r.gpus.is_empty() && r.verdict.advice == ["Choose another part with --from and --to."], "{r:#?}");
+        assert!(!r.notes.iter().any(|n| n.contains("No GPU was watched")), "{:?}", r.notes);
+        let page = gpustall::report::render(&r, 400, false);
+        assert!(page.starts_with(&said) && page.matches("no GPU evidence").count() == 1, "{page}");
+        // A part that reaches into the evidence by a millisecond is told in milliseconds.
+        let r = judged(first + Nanos(1_000_000), trace);
+        let summary = &r.gpus[0].verdict.summary;
+        assert!(summary.contains(" 1.0 ms"), "{summary}");
+        let page = gpustall::report::render(&r, 400, false);
+        assert!(!page.contains("of 0.0 s") && !page.contains("of 0 s"), "{page}");
+    }
+    // Before a GPU's work, but with evidence, it did nothing; that is said once.
+    let two = folder.path().join("two.jsonl");
+    let later = first + Nanos(50_000_000);
+    let all = [(first, true), (first + Nanos(1_000_000), false), (later, true), (later + Nanos(1_000_000), false)];
+    std::fs::write(&two, all.map(|(t, busy)| line(t, busy)).concat()).unwrap();
+    let part = |from: u64, to: u64| Options {
+        from: Some(Nanos(first.since(start).0 + from)),
+        to: Some(Nanos(first.since(start).0 + to)),
+        gpu_trace: vec![two.clone()],
+        ..Options::default()
+    };
+    let page = gpustall::report::render(&of_file(&file, &part(10_000_000, 12_000_000)).unwrap(), 400, false);
+    assert!(page.starts_with("GPU 0 did no work during the 2.0 ms of the recording.\n"), "{page}");
+    assert!(!page.contains("idle 0 %") && !page.contains("Why GPU 0 was idle"), "{page}");
+}

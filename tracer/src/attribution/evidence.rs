@@ -1,5 +1,6 @@
 //! What roles are decided by: sums over the whole recording that are gathered while it goes by once, in any order.
 
+use super::blocked;
 use super::calls::{self, CallKind};
 use super::roles::is_libcuda;
 use crate::events::{FileOpen, FileRef, FileType, ImageId};
@@ -164,7 +165,9 @@ impl Witness for Evidence {
         self.file_work(line.ix, call, (i.file, file), i.blocked());
         // A child's end wakes who waits for it, and a reader wakes who waits for room in a pipe: neither delivers anything.
         let receives = !matches!(call, CallKind::WaitChild | CallKind::Write);
-        let Some(waker) = waker.filter(|_| receives) else { return };
+        // Nor does whoever happens to free a page or a lock of the kernel that another process waits for.
+        let by_chance = blocked::has_no_edge(i, i.waker_pid == line.pid);
+        let Some(waker) = waker.filter(|_| receives && !by_chance) else { return };
         *self.wakes.entry((waker.ix, line.ix)).or_default() += 1;
         if i.waker_pid != line.pid {
             let first = self.first.entry((i.waker_pid, line.pid)).or_insert(i.wake);

@@ -6,7 +6,9 @@ pub mod calls;
 mod cause;
 mod chain;
 mod checkpoints;
+mod deliveries;
 mod evidence;
+mod feeding;
 mod gaps;
 mod placing;
 pub mod roles;
@@ -23,13 +25,13 @@ mod tests;
 pub use cause::Cause;
 pub use chain::Link;
 pub use evidence::Evidence;
+pub use feeding::Feeding;
 pub use gaps::Usage;
 pub use roles::{Role, Roles};
 pub use segment::{NoRecord, Segment, Wait, What};
 pub use surroundings::Surroundings;
 pub use totals::{Detail, Group, LongGap, Totals};
 
-use crate::events::GpuProcess;
 use crate::gpu::{self, Activity, GpuActivity};
 use crate::host::Mount;
 use crate::timeline::Timeline;
@@ -45,6 +47,8 @@ pub struct GpuAttribution {
     pub gpu: GpuActivity,
     /// Roles of the threads as seen from this GPU: its own processes feed it.
     pub roles: Roles,
+    /// Whether its processes were recorded.
+    pub feeding: Feeding,
     /// How long it was busy and idle.
     pub usage: Usage,
     /// Its idle time, summed.
@@ -60,7 +64,7 @@ pub struct Attribution {
     pub around: Surroundings,
     /// One entry per GPU.
     pub gpus: Vec<GpuAttribution>,
-    /// Sums over all GPUs.
+    /// Sums over all GPUs of the job; over all, if none is.
     pub totals: Totals,
     /// The whole recording explained as if it were one gap: what the feeder spent its time on. For recordings without
     /// GPU evidence.
@@ -97,16 +101,8 @@ struct OneGpu {
 impl Attributor {
     /// From what is known of the whole recording: `tl` without its intervals, and what was gathered while it went by.
     pub fn new(tl: &Timeline, evidence: &Evidence, mounts: &[Mount], activity: Vec<GpuActivity>) -> Attributor {
-        let of_target: HashSet<Pid> = tl.threads.iter().map(|t| t.pid).collect();
-        let pids_on = |on: &dyn Fn(&GpuProcess) -> bool| -> Vec<Pid> {
-            tl.gpu_processes.iter().filter(|p| on(p)).map(|p| p.pid).filter(|p| of_target.contains(p)).collect()
-        };
-        // What the evidence itself says of its processes comes first.
-        let of_gpu = |gpu: &GpuActivity| {
-            let told: Vec<Pid> = gpu.pids.iter().copied().filter(|p| of_target.contains(p)).collect();
-            if told.is_empty() { pids_on(&|p| p.gpu == gpu.gpu) } else { told }
-        };
-        let by_gpu: Vec<Vec<Pid>> = activity.iter().map(of_gpu).collect();
+        let (by_gpu, feedings): (Vec<Vec<Pid>>, Vec<Feeding>) =
+            feeding::find(tl, evidence, &activity).into_iter().map(|fed| (fed.pids, fed.feeding)).unzip();
         let all_pids: Vec<Pid> = by_gpu.iter().flatten().copied().collect();
         let feeders: HashSet<Pid> = by_gpu
             .iter()
@@ -117,22 +113,31 @@ impl Attributor {
         // Roles take a pass over all wake-ups: GPUs that are fed by the same process share them.
         let mut by_feeder: HashMap<Pid, Roles> = HashMap::new();
         let mut own_roles = Vec::new();
-        for pids in &by_gpu {
+        for (pids, feeding) in by_gpu.iter().zip(&feedings) {
+            if !feeding.is_of_job() {
+                own_roles.push(Roles::of_nobody(tl));
+                continue;
+            }
             let pids = if pids.is_empty() { &all_pids } else { pids };
             let pid = roles::feeder_process(tl, evidence, pids);
             let own = by_feeder.entry(pid).or_insert_with(|| roles::assign(tl, evidence, pids, &peers_of(pid)));
             own_roles.push(own.clone());
         }
-        let mut roles = match own_roles.first() {
+        let of_job = || own_roles.iter().zip(&feedings).filter(|(_, f)| f.is_of_job()).map(|(own, _)| own);
+        let mut roles = match of_job().next() {
             Some(first) => first.clone(),
-            None => roles::assign(tl, evidence, &pids_on(&|_| true), &HashSet::new()),
+            None if activity.is_empty() => roles::assign(tl, evidence, &on_any_gpu(tl), &HashSet::new()),
+            None => Roles::of_nobody(tl),
         };
-        own_roles.iter().skip(1).for_each(|own| roles.add(own));
+        of_job().skip(1).for_each(|own| roles.add(own));
         let mut gpus = Vec::new();
-        for (mut gpu, mut own) in activity.into_iter().zip(own_roles) {
+        for ((mut gpu, mut own), feeding) in activity.into_iter().zip(own_roles).zip(feedings) {
             // A chain may lead into the process of another GPU, whose threads are there what they are to that one.
-            own.add(&roles);
+            if feeding.is_of_job() {
+                own.add(&roles);
+            }
             if let Activity::Windows(windows) = &mut gpu.activity
+                && feeding.is_of_job()
                 && let Some(end) = roles::end_of_feeding(tl, evidence, &own).filter(|end| *end < tl.span.1)
             {
                 gpu::end_work(windows, end);
@@ -140,7 +145,7 @@ impl Attributor {
                 windows.iter_mut().filter(|w| w.start >= end).for_each(|w| w.utilization = 0.0);
             }
             let (left, usage) = Stretches::new(&gpu.activity, tl.span);
-            let attribution = GpuAttribution { gpu, roles: own, usage, totals: Totals::default() };
+            let attribution = GpuAttribution { gpu, roles: own, feeding, usage, totals: Totals::default() };
             gpus.push(OneGpu { attribution, left, pending: None });
         }
         let mut main_thread = Totals::default();
@@ -155,9 +160,10 @@ impl Attributor {
         &self.roles
     }
 
-    /// First and last busy moment of the GPUs; `None` if they were never busy.
+    /// First and last busy moment of the GPUs of the job; `None` if they were never busy.
     pub fn active(&self) -> Option<(MonoNs, MonoNs)> {
-        let busy = || self.gpus.iter().map(|g| &g.attribution.usage).filter(|u| u.busy > Nanos::ZERO);
+        let of_job = || self.gpus.iter().map(|g| &g.attribution).filter(|g| g.feeding.is_of_job());
+        let busy = || of_job().map(|g| &g.usage).filter(|u| u.busy > Nanos::ZERO);
         Some((busy().map(|u| u.from).min()?, busy().map(|u| u.to).max()?))
     }
 
@@ -195,12 +201,21 @@ impl Attributor {
     pub fn finish(self) -> Attribution {
         let mut totals = Totals::default();
         let mut gpus = Vec::new();
+        let any_of_job = self.gpus.iter().any(|g| g.attribution.feeding.is_of_job());
         for mut g in self.gpus {
             g.attribution.totals.trim();
             g.attribution.usage.certain = g.attribution.totals.certain;
-            totals.merge(&g.attribution.totals);
+            if g.attribution.feeding.is_of_job() || !any_of_job {
+                totals.merge(&g.attribution.totals);
+            }
             gpus.push(g.attribution);
         }
         Attribution { roles: self.roles, around: self.around, gpus, totals, main_thread: self.main_thread }
     }
+}
+
+/// Recorded processes that hold a context on some GPU.
+fn on_any_gpu(tl: &Timeline) -> Vec<Pid> {
+    let recorded: HashSet<Pid> = tl.threads.iter().map(|t| t.pid).collect();
+    tl.gpu_processes.iter().map(|p| p.pid).filter(|p| recorded.contains(p)).collect()
 }

@@ -1,6 +1,7 @@
 //! What each thread is to the training: who feeds the GPU, who works for the feeder.
 
 use super::checkpoints;
+use super::deliveries::Deliveries;
 use super::evidence::{Evidence, STRETCH};
 use super::startup::{self, Life};
 use crate::timeline::{FileIx, ThreadIx, ThreadLine, Timeline};
@@ -49,8 +50,10 @@ pub struct Roles {
     pub feeder: Option<ThreadIx>,
     /// Stretches of time in which another thread was seen in libcuda more often, in order.
     feeders: Vec<(u64, ThreadIx)>,
-    /// Its process.
+    /// Its process; 0 if it was not recorded.
     pub feeder_pid: Pid,
+    /// Which process gives the GPU its work is told, and it was not recorded.
+    pub feeder_missing: bool,
     /// The feeder reads and decodes the data itself, since there are no workers.
     pub feeder_loads_data: bool,
     /// The same for the feeders of other GPUs.
@@ -68,6 +71,27 @@ pub struct Roles {
 }
 
 impl Roles {
+    /// Of a GPU that works for no recorded process.
+    pub fn of_nobody(tl: &Timeline) -> Roles {
+        let n = tl.threads.len();
+        Roles {
+            of: vec![Role::Other; n],
+            works_for: vec![None; n],
+            first_delivery: vec![None; n],
+            feeder: None,
+            feeders: Vec::new(),
+            feeder_pid: Pid(0),
+            feeder_missing: true,
+            feeder_loads_data: false,
+            peers_that_load: Vec::new(),
+            sampled: false,
+            startups: Vec::new(),
+            checkpoints: HashSet::new(),
+            checkpoint_paths: HashSet::new(),
+            checkpoint_opens: Vec::new(),
+        }
+    }
+
     /// Role of a thread.
     pub fn of(&self, ix: ThreadIx) -> Role {
         self.of.get(ix.0 as usize).copied().unwrap_or(Role::Other)
@@ -129,17 +153,9 @@ pub fn assign(timeline: &Timeline, evidence: &Evidence, gpu_pids: &[Pid], peers:
     let mut works_for = vec![None; timeline.threads.len()];
     let mut first_delivery = vec![None; timeline.threads.len()];
 
-    // Processes that woke a thread of the feeder's process, and how often.
-    let mut delivers: HashMap<Pid, u64> = HashMap::new();
-    for ((from, to), n) in &evidence.wakes {
-        if let (Some(a), Some(b)) = (timeline.thread(*from), timeline.thread(*to))
-            && b.pid == feeder_pid
-            && a.pid != feeder_pid
-            && !peers.contains(&a.pid)
-        {
-            *delivers.entry(a.pid).or_default() += n;
-        }
-    }
+    let feeder_reads = feeder.is_some_and(|f| loads_data(timeline, evidence, f));
+    let named = |line: &ThreadLine| role_by_name(line, feeder_pid).is_some();
+    let delivers = Deliveries::of(timeline, evidence, (feeder_pid, feeder), peers, feeder_reads, named);
     for (ix, line) in timeline.lines() {
         let role = if Some(ix) == feeder {
             Role::Feeder
@@ -148,9 +164,9 @@ pub fn assign(timeline: &Timeline, evidence: &Evidence, gpu_pids: &[Pid], peers:
         } else if let Some(role) = role_by_name(line, feeder_pid) {
             role
         } else if line.pid == feeder_pid {
-            role_beside_feeder(timeline, evidence, ix, line, feeder)
-        } else if delivers.contains_key(&line.pid) {
-            role_in_worker(timeline, evidence, ix, line, feeder_pid)
+            role_beside_feeder(timeline, evidence, ix, line, &delivers)
+        } else if delivers.from(line.pid) {
+            role_in_worker(evidence, ix, line, &delivers)
         } else {
             Role::Other
         };
@@ -158,7 +174,7 @@ pub fn assign(timeline: &Timeline, evidence: &Evidence, gpu_pids: &[Pid], peers:
             *slot = role;
         }
         if let Some(slot) = works_for.get_mut(ix.0 as usize)
-            && (line.pid == feeder_pid || delivers.contains_key(&line.pid))
+            && (line.pid == feeder_pid || delivers.from(line.pid))
         {
             *slot = Some(feeder_pid);
         }
@@ -173,7 +189,7 @@ pub fn assign(timeline: &Timeline, evidence: &Evidence, gpu_pids: &[Pid], peers:
             *slot = evidence.first.get(&(line.pid, feeder_pid)).copied();
         }
     }
-    let feeder_loads_data = !of.contains(&Role::Worker) && feeder.is_some_and(|f| loads_data(timeline, evidence, f));
+    let feeder_loads_data = feeder_reads && !of.contains(&Role::Worker);
     let checkpoints = checkpoints::find(timeline, evidence, feeder_pid);
     let (checkpoint_paths, checkpoint_opens) = checkpoints::opened(timeline, evidence, feeder_pid, &checkpoints);
     let end = timeline.span.1;
@@ -195,6 +211,7 @@ pub fn assign(timeline: &Timeline, evidence: &Evidence, gpu_pids: &[Pid], peers:
         feeder,
         feeders,
         feeder_pid,
+        feeder_missing: false,
         feeder_loads_data,
         peers_that_load: Vec::new(),
         sampled: evidence.has_samples(),
@@ -243,6 +260,11 @@ pub(super) fn feeder_process(timeline: &Timeline, evidence: &Evidence, gpu_pids:
 fn parent_pid(timeline: &Timeline, line: &ThreadLine) -> Option<Pid> {
     let parent = line.parent?;
     Some(timeline.thread_at(parent, line.born).and_then(|ix| timeline.thread(ix)).map_or(Pid(parent.0), |t| t.pid))
+}
+
+/// Whether any recorded process was seen in libcuda.
+pub(super) fn seen_in_libcuda(tl: &Timeline, evidence: &Evidence) -> bool {
+    tl.lines().any(|(ix, _)| evidence.in_libcuda(tl, ix) > 0)
 }
 
 /// Samples inside libcuda by process.
@@ -322,20 +344,15 @@ fn role_beside_feeder(
     evidence: &Evidence,
     ix: ThreadIx,
     line: &ThreadLine,
-    feeder: Option<ThreadIx>,
+    delivers: &Deliveries,
 ) -> Role {
-    let wakes_feeder = feeder.is_some_and(|f| evidence.wakes.contains_key(&(ix, f)));
     // What drives the GPU too, or is the main thread of a process whose other threads drive it, prepares no data.
     let drives = evidence.in_libcuda(tl, ix) > 0;
-    if !wakes_feeder || drives || line.is_main() {
+    if !delivers.wakes_feeder(ix) || drives || line.is_main() {
         return Role::Helper;
     }
     // Hands over what other processes deliver: it is woken by them, as PyTorch's pin-memory thread is.
-    let fed_by_others = evidence
-        .wakes
-        .iter()
-        .any(|((from, to), n)| *to == ix && *n > 2 && tl.thread(*from).is_some_and(|t| t.pid != line.pid));
-    if fed_by_others {
+    if delivers.receives(ix) {
         return Role::PinMemory;
     }
     // Prepares data as a thread of the same process: it reads files.
@@ -343,13 +360,8 @@ fn role_beside_feeder(
 }
 
 /// A thread of a process that delivers to the feeder's process.
-fn role_in_worker(tl: &Timeline, evidence: &Evidence, ix: ThreadIx, line: &ThreadLine, feeder_pid: Pid) -> Role {
-    if line.is_main() {
-        return Role::Worker;
-    }
-    let delivers =
-        evidence.wakes.keys().any(|(from, to)| *from == ix && tl.thread(*to).is_some_and(|t| t.pid == feeder_pid));
-    if delivers { Role::Ipc } else { Role::Worker }
+fn role_in_worker(evidence: &Evidence, ix: ThreadIx, line: &ThreadLine, delivers: &Deliveries) -> Role {
+    if !line.is_main() && delivers.carries(evidence, ix, line) { Role::Ipc } else { Role::Worker }
 }
 
 /// The thread was blocked on, or seen in, reads of regular files for a part of its time that is worth the name.

@@ -57,6 +57,8 @@ pub enum NoRecord {
     Untraced,
     /// There is no thread to begin with.
     NoFeeder,
+    /// The process that gives the GPU its work was not recorded.
+    OtherJob,
 }
 
 /// A stretch of one thread's time with one cause.

@@ -2,6 +2,7 @@
 
 mod adversaries;
 mod ranks;
+mod roles;
 
 use super::*;
 use crate::events::{
@@ -293,7 +294,7 @@ proptest! {
             b.push(Event::OffCpu(e));
         }
         let tl = b.finish(Some(ms(1500)));
-        let roles = roles::assign(&tl, &Evidence::of(&tl), &[], &HashSet::new());
+        let roles = super::roles::assign(&tl, &Evidence::of(&tl), &[], &HashSet::new());
         let around = Surroundings::default();
         let walker = walk::Walker::new(&tl, &roles, &around);
         let (from, to) = (ms(cut), ms(cut + len));

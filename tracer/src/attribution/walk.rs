@@ -67,7 +67,8 @@ impl<'a> Walker<'a> {
         match thread {
             Some(ix) => self.walk(ix, from, to, enough, 0, out),
             None => {
-                push(out, unknown(from, to, NoRecord::NoFeeder));
+                let why = if self.roles.feeder_missing { NoRecord::OtherJob } else { NoRecord::NoFeeder };
+                push(out, unknown(from, to, why));
                 from
             }
         }

@@ -15,13 +15,14 @@ pub use evidence::device_name;
 pub use facts::{Facts, Sums};
 pub use ranks::{WaitedFor, waited_for};
 pub use verdict::Verdict;
+pub use words::{listed, processes};
 
-use crate::attribution::{Attribution, Cause, GpuAttribution, Totals};
+use crate::attribution::{Attribution, Cause, Feeding, GpuAttribution, Totals};
 use crate::events::GpuState;
 use crate::gpu::is_throttled;
 use crate::recording::Header;
 use crate::timeline::Timeline;
-use crate::units::Nanos;
+use crate::units::{MonoNs, Nanos, Pid};
 use words::{did, percent, seconds, who};
 
 /// Below this idle share the GPU itself is the limit.
@@ -40,14 +41,24 @@ pub struct Diagnosis {
     pub gpus: Vec<Verdict>,
 }
 
-/// Judges a recording, whose intervals, samples and requests are in `sums`.
-pub fn diagnose(tl: &Timeline, at: &Attribution, sums: &Sums, header: &Header) -> Diagnosis {
+/// Judges a recording, whose intervals, samples and requests are in `sums`. `elsewhere`: from when to when there is GPU evidence,
+/// if none of it is in the part that is judged.
+pub fn diagnose(
+    tl: &Timeline,
+    at: &Attribution,
+    sums: &Sums,
+    header: &Header,
+    elsewhere: Option<(MonoNs, MonoNs)>,
+) -> Diagnosis {
     let facts = Facts::gather(tl, at, sums, header);
     let gpus: Vec<Verdict> = at.gpus.iter().map(|g| of_gpu(&facts, g)).collect();
-    let overall = match (at.gpus.as_slice(), gpus.as_slice()) {
-        ([], _) => without_gpu(&facts),
-        ([_], [only]) => only.clone(),
-        _ => over_all(&facts, at, &gpus),
+    // What holds up another job is no answer for this one.
+    let of_job = || at.gpus.iter().zip(&gpus).filter(|(g, _)| g.feeding.is_of_job());
+    let overall = match (gpus.as_slice(), of_job().collect::<Vec<_>>().as_slice()) {
+        ([], _) => without_gpu(&facts, elsewhere.map(|e| [tl.span, e].map(|(from, to)| part(header, from, to)))),
+        ([only], _) | ([only, ..], []) => only.clone(),
+        (_, [(_, only)]) => (*only).clone(),
+        (_, judged) => over_all(&facts, at, judged),
     };
     Diagnosis { overall, gpus }
 }
@@ -82,6 +93,9 @@ fn of_gpu(f: &Facts<'_>, g: &GpuAttribution) -> Verdict {
         };
     }
     let subject = format!("{gpu} was");
+    if let Feeding::NotRecorded { told } = &g.feeding {
+        return of_another_job(&subject, span, g.usage.idle, told);
+    }
     let mut verdict = judge(f, &subject, span, g.usage.idle, &g.totals);
     if let Some(sentence) = ranks::sentence(f.at, g) {
         verdict.evidence.insert(0, sentence);
@@ -90,6 +104,27 @@ fn of_gpu(f: &Facts<'_>, g: &GpuAttribution) -> Verdict {
         limits_of_gpu(f, g, &mut verdict);
     }
     verdict
+}
+
+/// What was recorded says nothing about a GPU that works for others.
+fn of_another_job(subject: &str, span: Nanos, idle: Nanos, told: &[Pid]) -> Verdict {
+    let (feeds, was) = if told.len() == 1 { ("feeds", "was") } else { ("feed", "were") };
+    Verdict {
+        bottleneck: Bottleneck::None,
+        cause: (idle > Nanos::ZERO).then_some(Cause::Unknown),
+        share: if idle > Nanos::ZERO { 1.0 } else { 0.0 },
+        summary: format!(
+            "{subject} idle {} of {}; why cannot be told, since {}, which {feeds} it, {was} not recorded.",
+            percent(idle.share_of(span)),
+            seconds(span.secs()),
+            words::processes(told)
+        ),
+        evidence: Vec::new(),
+        advice: vec![
+            "Record the process that feeds this GPU, or give the GPU trace of the job that was recorded.".into(),
+        ],
+        speedup_bound: None,
+    }
 }
 
 /// A busy GPU may still be slower than it could be: its clocks held down, or its memory the limit.
@@ -112,14 +147,14 @@ fn limits_of_gpu(f: &Facts<'_>, g: &GpuAttribution, verdict: &mut Verdict) {
     }
 }
 
-fn over_all(f: &Facts<'_>, at: &Attribution, gpus: &[Verdict]) -> Verdict {
-    let span: Nanos = at.gpus.iter().map(|g| g.usage.busy + g.usage.idle).sum();
+fn over_all(f: &Facts<'_>, at: &Attribution, judged: &[(&GpuAttribution, &Verdict)]) -> Verdict {
+    let span: Nanos = judged.iter().map(|(g, _)| g.usage.busy + g.usage.idle).sum();
     if span == Nanos::ZERO {
-        return gpus.first().cloned().unwrap_or_else(|| without_gpu(f));
+        return judged.first().map_or_else(|| without_gpu(f, None), |(_, v)| (*v).clone());
     }
-    let subject = format!("{} GPUs were", at.gpus.len());
+    let subject = format!("{} GPUs were", judged.len());
     let mut v = judge(f, &subject, span, at.totals.idle, &at.totals);
-    let worst = at.gpus.iter().max_by(|a, b| idle_share(a).total_cmp(&idle_share(b)));
+    let worst = judged.iter().map(|(g, _)| *g).max_by(|a, b| idle_share(a).total_cmp(&idle_share(b)));
     if let Some(sentence) = ranks::slowest(f, at) {
         v.evidence.insert(0, sentence);
     }
@@ -210,7 +245,8 @@ fn main_cause(totals: &Totals) -> Option<(Bottleneck, Cause, Nanos)> {
 }
 
 /// Without GPU evidence nothing is known about idle time; what the main thread waited for is the next best thing.
-fn without_gpu(f: &Facts<'_>) -> Verdict {
+/// `elsewhere`: the part that is judged, and the one that there is GPU evidence of.
+fn without_gpu(f: &Facts<'_>, elsewhere: Option<[String; 2]>) -> Verdict {
     let totals = &f.at.main_thread;
     let mut evidence = Vec::new();
     for (cause, n) in totals.ranked().into_iter().take(4) {
@@ -222,15 +258,33 @@ fn without_gpu(f: &Facts<'_>) -> Verdict {
             did(cause)
         ));
     }
+    let (no_evidence, advice) = match elsewhere {
+        None => (
+            "There is no GPU evidence in this recording".to_owned(),
+            "Record on a machine with the NVIDIA driver, or give a trace of GPU activity with --gpu-trace.".to_owned(),
+        ),
+        Some([judged, evidence]) => (
+            format!(
+                "There is no GPU evidence in the chosen part of this recording ({judged}): it lies outside of it, from {evidence}"
+            ),
+            "Choose another part with --from and --to.".to_owned(),
+        ),
+    };
     Verdict {
         bottleneck: Bottleneck::None,
         cause: None,
         share: 0.0,
-        summary: "There is no GPU evidence in this recording, so idle time of the GPU is not known; below is what the main thread of the target spent its time on.".into(),
+        summary: format!(
+            "{no_evidence}, so idle time of the GPU is not known; below is what the main thread of the target spent its time on."
+        ),
         evidence,
-        advice: vec![
-            "Record on a machine with the NVIDIA driver, or give a trace of GPU activity with --gpu-trace.".into(),
-        ],
+        advice: vec![advice],
         speedup_bound: None,
     }
+}
+
+/// A part of a recording, as `--from` and `--to` count.
+fn part(header: &Header, from: MonoNs, to: MonoNs) -> String {
+    let at = |t: MonoNs| seconds(t.since(header.started.mono).secs());
+    format!("{} to {}", at(from), at(to))
 }

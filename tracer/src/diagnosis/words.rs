@@ -2,6 +2,7 @@
 
 use crate::attribution::{Cause, Role};
 use crate::events::{Syscall, syscalls};
+use crate::units::Pid;
 
 pub use crate::numbers::{bytes, percent, rate, seconds};
 
@@ -45,5 +46,37 @@ pub fn call_name(nr: i16) -> String {
         Some(name) => format!("{name}()"),
         None if nr < 0 => "page faults (mmap)".into(),
         None => format!("system call {nr}"),
+    }
+}
+
+/// `process 42`, `processes 42 and 43`, `processes 42, 43, 44, 45, 46 and 3 more`.
+pub fn processes(pids: &[Pid]) -> String {
+    let noun = if pids.len() == 1 { "process" } else { "processes" };
+    format!("{noun} {}", listed(&pids.iter().map(Pid::to_string).collect::<Vec<_>>()))
+}
+
+/// A list in words; five of it at most.
+pub fn listed(items: &[String]) -> String {
+    const MOST: usize = 5;
+    match items {
+        [] => "none".into(),
+        [only] => only.clone(),
+        [first @ .., last] if items.len() <= MOST => format!("{} and {last}", first.join(", ")),
+        _ => format!("{} and {} more", items.get(..MOST).unwrap_or(items).join(", "), items.len() - MOST),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_are_listed_as_people_do() {
+        let said = |n: u32| processes(&(1..=n).map(Pid).collect::<Vec<_>>());
+        assert_eq!(said(1), "process 1");
+        assert_eq!(said(3), "processes 1, 2 and 3");
+        assert_eq!(said(5), "processes 1, 2, 3, 4 and 5");
+        assert_eq!(said(7), "processes 1, 2, 3, 4, 5 and 2 more");
+        assert_eq!(said(0), "processes none");
     }
 }

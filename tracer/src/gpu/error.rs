@@ -124,6 +124,15 @@ pub enum TraceError {
         /// It ends there.
         cut: bool,
     },
+    /// A Chrome trace that does not tell when it began, although it has a place for it.
+    #[error(
+        "the GPU trace {path} has a \"baseTimeNanoseconds\" that is no whole number, so when its events happened is not known; write \
+         the trace again"
+    )]
+    Base {
+        /// The file.
+        path: PathBuf,
+    },
     /// A Chrome trace without GPU work.
     #[error("the GPU trace {path} has {events} events, but {}", no_gpu_work(*.events, *.absurd))]
     NoGpuWork {

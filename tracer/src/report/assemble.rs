@@ -1,6 +1,8 @@
 //! The report from timeline, attribution and diagnosis: a pure function.
 
-use super::{CauseShare, ChainLink, Gap, GapGroup, GpuReport, RecordingInfo, Report, SCHEMA, TargetInfo, tables};
+use super::{
+    CauseShare, ChainLink, Gap, GapGroup, GpuReport, RecordingInfo, Report, SCHEMA, TargetInfo, feeding, tables,
+};
 use crate::attribution::{Attribution, GpuAttribution, Link, LongGap, NoRecord, Totals, Usage, What};
 use crate::diagnosis::{self, Diagnosis, Verdict};
 use crate::events::{GpuState, LossKind, syscalls};
@@ -123,6 +125,7 @@ fn one_gpu(p: &Parts<'_>, g: &GpuAttribution, verdict: &Verdict) -> GpuReport {
         idle_s: u.idle.secs(),
         idle_share: u.idle.share_of(u.busy + u.idle),
         certain_share: certain_share(u),
+        of_job: g.feeding.is_of_job(),
         waited_for: diagnosis::waited_for(p.attribution, g),
         before_s: u.before.secs(),
         after_s: u.after.secs(),
@@ -201,13 +204,15 @@ fn what(p: &Parts<'_>, l: &Link) -> String {
             NoRecord::NotPlaced => "the evidence does not say when",
             NoRecord::Untraced => "the kernel did not trace that the thread left its CPU",
             NoRecord::NoFeeder => "no thread of the target was recorded",
+            NoRecord::OtherJob => "the process that feeds this GPU was not recorded",
         }
         .into(),
     }
 }
 
 fn notes(p: &Parts<'_>) -> Vec<String> {
-    let mut out = p.notes.clone();
+    let mut out = feeding::sentences(p.timeline, &p.attribution.gpus);
+    out.extend_from_slice(&p.notes);
     out.extend(p.damage.sentences());
     for probe in &p.header.probes {
         if let Some(failure) = &probe.failure {

@@ -4,8 +4,8 @@ use super::from_file::Options;
 use crate::attribution::roles;
 use crate::events::{FileOpen, FileRef, FileType, GpuWindow, ImageId};
 use crate::gpu::{self, Activity, Doubt, GpuActivity, GpuSource, RecordingClocks, TraceError};
-use crate::recording::{Header, Trailer};
-use crate::timeline::{Interval, Moment, Provisional, ThreadIx, Timeline, Witness};
+use crate::recording::Header;
+use crate::timeline::{Interval, Moment, Provisional, Recorded, ThreadIx, Timeline, Witness};
 use crate::units::{GpuIndex, MonoNs, Nanos, Pid};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -13,20 +13,26 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 pub(super) struct Evidence {
     pub activity: Vec<GpuActivity>,
     pub notes: Vec<String>,
+    /// There is evidence, but all of it lies outside the part that is looked at: from when to when.
+    pub elsewhere: Option<(MonoNs, MonoNs)>,
 }
 
 /// Finds the evidence that `options` ask for.
 pub(super) fn find(
-    tl: &Timeline,
+    recorded: &Recorded,
     in_driver: &InDriver,
     header: &Header,
-    trailer: Option<&Trailer>,
     options: &Options,
 ) -> Result<Evidence, TraceError> {
+    let tl = recorded.timeline();
     if options.gpu_trace.is_empty() {
-        return Ok(recorded(tl, in_driver, header));
+        return Ok(of_recording(tl, in_driver, header));
     }
-    let clocks = RecordingClocks { start: header.started, end: trailer.map(|t| t.ended), span: tl.span };
+    let clocks = RecordingClocks {
+        start: header.started,
+        end: recorded.trailer.as_ref().map(|t| t.ended),
+        span: (header.started.mono, recorded.end),
+    };
     let mut notes = Vec::new();
     let mut traces = Vec::new();
     for path in &options.gpu_trace {
@@ -45,7 +51,19 @@ pub(super) fn find(
         notes.clear();
     }
     notes.extend(renumber(tl, &mut activity));
-    Ok(Evidence { activity, notes })
+    let elsewhere = range(&activity).filter(|(from, to)| *to <= tl.span.0 || *from >= tl.span.1);
+    if elsewhere.is_some() {
+        activity.clear();
+    }
+    Ok(Evidence { activity, notes, elsewhere })
+}
+
+/// From when to when traces tell of GPUs.
+fn range(activity: &[GpuActivity]) -> Option<(MonoNs, MonoNs)> {
+    let lists =
+        || activity.iter().filter_map(|g| if let Activity::Intervals(l) = &g.activity { Some(l) } else { None });
+    let first = lists().filter_map(|l| l.first()).map(|i| i.start).min()?;
+    Some((first, lists().filter_map(|l| l.last()).map(|i| i.end).max()?))
 }
 
 /// A process counts the devices that it may see (`CUDA_VISIBLE_DEVICES`), NVML counts all: where trace and job have one GPU each, it
@@ -60,17 +78,18 @@ fn renumber(tl: &Timeline, activity: &mut [GpuActivity]) -> Option<String> {
     Some(note)
 }
 
-fn recorded(tl: &Timeline, in_driver: &InDriver, header: &Header) -> Evidence {
+fn of_recording(tl: &Timeline, in_driver: &InDriver, header: &Header) -> Evidence {
     let mut activity = gpu::windows_to_activity(&tl.gpus, &tl.gpu_windows);
     let mut notes = Vec::new();
     activity.retain_mut(|g| match &mut g.activity {
         Activity::Windows(windows) => trust(tl, in_driver, header.sample_hz, g.gpu, windows, &mut notes),
         Activity::Intervals(_) => true,
     });
-    if activity.is_empty() && notes.is_empty() {
+    let elsewhere = tl.gpu_told.filter(|_| tl.gpu_windows.is_empty());
+    if activity.is_empty() && notes.is_empty() && elsewhere.is_none() {
         notes.push(header.gpu_note.clone().unwrap_or_else(|| "No GPU was watched while recording.".into()));
     }
-    Evidence { activity, notes }
+    Evidence { activity, notes, elsewhere }
 }
 
 /// Idle time is placed in windows of this length.
@@ -176,7 +195,13 @@ impl InDriver {
         let on_gpu: Vec<Pid> = tl.gpu_processes.iter().filter(|p| p.gpu == gpu).map(|p| p.pid).collect();
         let cuda: HashSet<ImageId> =
             tl.images.iter().filter(|(_, path)| roles::is_libcuda(path)).map(|(id, _)| *id).collect();
-        let has_context = tl.threads.iter().any(|t| on_gpu.contains(&t.pid));
+        let of_job: HashSet<Pid> = tl.threads.iter().map(|t| t.pid).collect();
+        let has_context = on_gpu.iter().any(|pid| of_job.contains(pid));
+        let elsewhere = tl.gpu_processes.iter().any(|p| of_job.contains(&p.pid));
+        if !on_gpu.is_empty() && !has_context && elsewhere {
+            // It works for others: what this job did says nothing about it.
+            return (Vec::new(), false);
+        }
         let mut seen: HashMap<ThreadIx, u64> = HashMap::new();
         for (ix, _, _) in self.samples.iter().filter(|(_, _, image)| cuda.contains(image)) {
             if !has_context || tl.thread(*ix).is_some_and(|t| on_gpu.contains(&t.pid)) {

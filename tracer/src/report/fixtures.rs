@@ -88,6 +88,7 @@ pub(super) fn disk_bound() -> Report {
             idle_s: 36.6,
             idle_share: 0.61,
             certain_share: 0.93,
+            of_job: true,
             waited_for: Vec::new(),
             before_s: 0.6,
             after_s: 0.4,

@@ -79,7 +79,7 @@ pub fn of_file(path: &Path, options: &Options) -> Result<Report, ReportError> {
     if part.is_some_and(|(from, _)| from >= recorded.end) {
         return Err(ReportError::PastEnd { length: recorded.end.since(start) });
     }
-    let gpu = evidence::find(recorded.timeline(), &in_driver, &header, recorded.trailer.as_ref(), options)?;
+    let gpu = evidence::find(&recorded, &in_driver, &header, options)?;
     let mut attributor = Attributor::new(recorded.timeline(), &evidence, &header.mounts, gpu.activity);
     let mut tables = tables::Tables::new(opens);
     let mut sums = diagnosis::Sums::of(attributor.active());
@@ -92,7 +92,7 @@ pub fn of_file(path: &Path, options: &Options) -> Result<Report, ReportError> {
     let swept = sweep.finish();
     let tl = &swept.timeline;
     let attribution = attributor.finish();
-    let diagnosis = diagnosis::diagnose(tl, &attribution, &sums, &header);
+    let diagnosis = diagnosis::diagnose(tl, &attribution, &sums, &header, gpu.elsewhere);
     let file_bytes = std::fs::metadata(path).map_or(0, |m| m.len());
     Ok(assemble(&Parts {
         header: &header,

@@ -3,6 +3,7 @@
 mod assemble;
 mod escape;
 mod evidence;
+mod feeding;
 mod from_file;
 mod json;
 mod model;

@@ -99,6 +99,10 @@ pub struct GpuReport {
     /// Share of the idle time that is sure to lie where it was placed, 0 to 1: 1 with exact intervals; with windows, the part
     /// that lies in windows without any work or was placed in waits during which a GPU has nothing to do.
     pub certain_share: f64,
+    /// It works for the recorded job. `false` where the processes that feed it are told and none was recorded: why it was idle is
+    /// unknown then, and no part of what is said of the job as a whole.
+    #[serde(default = "yes")]
+    pub of_job: bool,
     /// For which processes of other GPUs its own process waited, longest first.
     #[serde(default)]
     pub waited_for: Vec<WaitedFor>,
@@ -114,6 +118,10 @@ pub struct GpuReport {
     pub verdict: Verdict,
     /// What NVML says of its state, one sentence each (throttling, PCIe link, memory, other processes).
     pub state: Vec<String>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// One cause's share.

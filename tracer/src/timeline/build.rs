@@ -71,7 +71,10 @@ impl TimelineBuilder {
                 }
             },
             Event::GpuDevice(d) => self.out.gpus.push(d),
-            Event::GpuWindow(w) => self.out.gpu_windows.push(w),
+            Event::GpuWindow(w) => {
+                self.out.tells_of_gpu(&w);
+                self.out.gpu_windows.push(w);
+            }
             Event::GpuState(s) => self.out.gpu_states.push(s),
             Event::GpuProcess(p) => self.out.gpu_processes.push(p),
             Event::Host(h) => {

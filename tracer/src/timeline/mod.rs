@@ -62,6 +62,8 @@ pub struct Timeline {
     pub gpus: Vec<GpuDevice>,
     /// NVML windows, by start.
     pub gpu_windows: Vec<GpuWindow>,
+    /// From when to when NVML windows tell of GPUs, in the whole recording: more than `gpu_windows` where that is of a part.
+    pub gpu_told: Option<(MonoNs, MonoNs)>,
     /// NVML states, by time.
     pub gpu_states: Vec<GpuState>,
     /// Processes seen on GPUs.
@@ -76,6 +78,12 @@ pub struct Timeline {
 const LAST: MonoNs = MonoNs(u64::MAX);
 
 impl Timeline {
+    /// Notes that a window tells of a GPU.
+    fn tells_of_gpu(&mut self, w: &GpuWindow) {
+        let told = self.gpu_told.get_or_insert((w.start, w.end));
+        *told = (told.0.min(w.start), told.1.max(w.end));
+    }
+
     /// Length of the recording.
     pub fn duration(&self) -> Nanos {
         self.span.1.since(self.span.0)

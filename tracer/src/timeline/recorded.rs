@@ -218,7 +218,12 @@ fn look_through(
                 Event::ThreadName(n) => {
                     found.names.insert(n.tid, n);
                 }
-                Event::GpuWindow(w) if inside(w.start, w.end) => tl.gpu_windows.push(w),
+                Event::GpuWindow(w) => {
+                    tl.tells_of_gpu(&w);
+                    if inside(w.start, w.end) {
+                        tl.gpu_windows.push(w);
+                    }
+                }
                 Event::GpuState(s) if inside(s.time, s.time) => tl.gpu_states.push(s),
                 // Also those beside the part: what changed between two of them may have changed inside it.
                 Event::Host(h) => tl.host.push(h),

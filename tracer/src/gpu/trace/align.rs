@@ -8,14 +8,14 @@ use crate::units::MonoNs;
 /// between them; below, the clock was only slewed.
 const STEP_NS: u128 = 1_000_000;
 
-/// The clocks of a recording, and the part of it that is looked at.
+/// The clocks of a recording.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordingClocks {
     /// Its start on all clocks.
     pub start: ClockReading,
     /// Its end on all clocks, if it was closed.
     pub end: Option<ClockReading>,
-    /// First and last moment looked at.
+    /// Its first and last moment, whatever part of it is looked at: where a trace lies does not depend on that.
     pub span: (MonoNs, MonoNs),
 }
 

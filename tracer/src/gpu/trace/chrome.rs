@@ -2,14 +2,17 @@
 //!
 //! Written by `libkineto/src/output_json.cpp`: an object with its `traceEvents`, times in µs. From PyTorch 2.4 on they count from
 //! `baseTimeNanoseconds`, which stands behind the events up to 2.6; before, they are wall-clock times. Work on a device has
-//! `"ph": "X"`, one of three categories, and the device in `args.device`, which is its `pid`, too.
+//! `"ph": "X"`, one of three categories, and the device in `args.device`, which is its `pid`, too. What the CPU did has the id of the
+//! process as its `pid`, as that process sees it: inside a container it has another one outside.
 
 use super::work::TraceWork;
 use crate::gpu::TraceError;
+use crate::units::Pid;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::{BufReader, ErrorKind, Read};
 use std::marker::PhantomData;
@@ -24,15 +27,52 @@ pub(super) struct ChromeTrace {
     pub work: TraceWork,
     /// `baseTimeNanoseconds`: what all times count from.
     pub base_ns: Option<i64>,
+    /// There is one, but no whole number.
+    base_unreadable: bool,
     /// Events of any kind.
     pub events: u64,
+    /// Processes that called CUDA, and those that did anything on the CPU.
+    launched: BTreeSet<Pid>,
+    on_cpu: BTreeSet<Pid>,
+}
+
+/// More processes than write into one trace; what follows is not looked at.
+const MOST_PROCESSES: usize = 1024;
+
+impl ChromeTrace {
+    /// Notes whose event on the CPU this is.
+    fn did(&mut self, what: Category, pid: Number) {
+        let pid = pid.whole().and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0);
+        let of = match what {
+            Category::Launch => &mut self.launched,
+            Category::OnCpu => &mut self.on_cpu,
+            Category::OnDevice | Category::Other => return,
+        };
+        if of.len() < MOST_PROCESSES {
+            of.extend(pid.map(Pid));
+        }
+    }
+
+    /// A trace is of one process as a rule, which gave all devices in it their work. Where somebody put the traces of several
+    /// together, it does not say whose device is whose.
+    fn name_processes(&mut self) {
+        let known = if self.launched.is_empty() { &self.on_cpu } else { &self.launched };
+        if known.len() == 1 || self.work.devices().count() == 1 {
+            self.work.all_by(known);
+        }
+    }
 }
 
 /// Reads a trace to its end, or to where it is cut off or damaged.
 pub(super) fn read(stream: impl Read, path: &Path) -> Result<ChromeTrace, TraceError> {
     let mut out = ChromeTrace::default();
     let mut json = serde_json::Deserializer::from_reader(BufReader::with_capacity(BUFFER, stream));
-    let Err(e) = json.deserialize_any(Top(&mut out)) else { return Ok(out) };
+    let read = json.deserialize_any(Top(&mut out));
+    out.name_processes();
+    if out.base_unreadable {
+        return Err(TraceError::Base { path: path.to_owned() });
+    }
+    let Err(e) = read else { return Ok(out) };
     let cut = match e.io_error_kind() {
         // A gzip stream that ends early.
         Some(ErrorKind::UnexpectedEof) => true,
@@ -80,7 +120,10 @@ impl<'de> Visitor<'de> for Top<'_> {
         while let Some(key) = map.next_key()? {
             match key {
                 TopKey::Events => map.next_value_seed(Events(self.0))?,
-                TopKey::Base => self.0.base_ns = map.next_value_seed(Any::<Number>(PhantomData))?.whole(),
+                TopKey::Base => {
+                    self.0.base_ns = map.next_value_seed(Any::<Number>(PhantomData))?.whole();
+                    self.0.base_unreadable = self.0.base_ns.is_none();
+                }
                 TopKey::Devices => name_devices(&map.next_value()?, self.0),
                 TopKey::Other => drop(map.next_value::<IgnoredAny>()?),
             }
@@ -123,7 +166,11 @@ impl<'de> Visitor<'de> for Events<'_> {
     fn visit_seq<S: SeqAccess<'de>>(self, mut seq: S) -> Result<(), S::Error> {
         while let Some(event) = seq.next_element_seed(Any::<Event>(PhantomData))? {
             self.0.events += 1;
-            if event.ph.0 && event.cat.0 {
+            if !event.ph.0 {
+                continue;
+            }
+            self.0.did(event.cat, event.pid);
+            if event.cat == Category::OnDevice {
                 let start = event.ts.micros();
                 let end = start.zip(event.dur.micros()).and_then(|(s, d)| s.checked_add(d));
                 let device = event.args.device.whole().or(event.pid.whole());
@@ -141,7 +188,7 @@ struct Event {
     #[serde(deserialize_with = "lenient")]
     ph: Complete,
     #[serde(deserialize_with = "lenient")]
-    cat: OnDevice,
+    cat: Category,
     #[serde(deserialize_with = "lenient")]
     ts: Number,
     #[serde(deserialize_with = "lenient")]
@@ -156,11 +203,22 @@ struct Event {
 #[derive(Default)]
 struct Complete(bool);
 
-/// A category of work on a device. The first releases wrote "Kernel", "Memcpy" and "Memset".
-#[derive(Default)]
-struct OnDevice(bool);
+/// What the category of an event tells. The first releases wrote "Kernel", "Memcpy" and "Memset", "Runtime" and "Operator".
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Category {
+    /// Work on a device.
+    OnDevice,
+    /// A call of CUDA.
+    Launch,
+    /// Something else that a process did.
+    OnCpu,
+    #[default]
+    Other,
+}
 
 const ON_DEVICE: [&str; 5] = ["kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"];
+const LAUNCHES: [&str; 3] = ["cuda_runtime", "cuda_driver", "runtime"];
+const ON_CPU: [&str; 4] = ["cpu_op", "operator", "python_function", "user_annotation"];
 
 /// A number, however it is written.
 #[derive(Clone, Copy, Default)]
@@ -227,9 +285,15 @@ impl Lenient for Complete {
     }
 }
 
-impl Lenient for OnDevice {
+impl Lenient for Category {
     fn text(s: &str) -> Self {
-        OnDevice(ON_DEVICE.iter().any(|c| s.eq_ignore_ascii_case(c)))
+        let is = |names: &[&str]| names.iter().any(|c| s.eq_ignore_ascii_case(c));
+        match () {
+            () if is(&ON_DEVICE) => Category::OnDevice,
+            () if is(&LAUNCHES) => Category::Launch,
+            () if is(&ON_CPU) => Category::OnCpu,
+            () => Category::Other,
+        }
     }
 }
 

@@ -15,6 +15,11 @@ fn spans(t: &mut ChromeTrace, device: u32) -> Vec<(i64, i64)> {
     t.work.finish().remove(&device).unwrap_or_default().iter().map(|s| (s.start, s.end)).collect()
 }
 
+/// Processes of the devices.
+fn pids(t: &ChromeTrace) -> Vec<(u32, Vec<u32>)> {
+    t.work.pids.iter().map(|(device, pids)| (*device, pids.iter().map(|p| p.0).collect())).collect()
+}
+
 /// The head that PyTorch 2.3 and later write.
 const HEAD: &str = r#"{
   "schemaVersion": 1,
@@ -46,6 +51,7 @@ fn a_trace_of_today_is_read() {
     assert_eq!((t.base_ns, t.events), (Some(1_750_000_000_000_000_000), 9));
     assert_eq!((t.work.used, t.work.absurd, t.work.cut.clone()), (3, 0, None));
     assert_eq!(t.work.names[&0], "NVIDIA H200");
+    assert_eq!(pids(&t), [(0, vec![42]), (1, vec![42])]);
     let all = t.work.finish();
     assert_eq!(all[&0].iter().map(|s| (s.start, s.end)).collect::<Vec<_>>(), [(1_000_001, 1_020_501)]);
     assert_eq!(
@@ -144,4 +150,49 @@ fn a_damaged_trace_counts_up_to_the_damage() {
 fn a_deep_nest_is_refused_and_not_followed() {
     let e = failure(&format!("{{\"traceEvents\": [{}", "[".repeat(100_000)));
     assert!(e.contains("damaged at line 1") || e.contains("cut off"), "{e}");
+}
+
+#[test]
+fn the_process_is_the_one_that_calls_cuda() {
+    let event =
+        |cat: &str, pid: &str| format!(r#"{{"ph": "X", "cat": "{cat}", "ts": 5, "dur": 3, "pid": {pid}, "tid": 1}}"#);
+    let of = |events: &[(&str, &str)]| {
+        let list: Vec<String> = events.iter().map(|(cat, pid)| event(cat, pid)).collect();
+        pids(&trace(&format!("[{}]", list.join(","))))
+    };
+    // As the first releases wrote it; names of tracks, spans and process 0 are no processes.
+    assert_eq!(of(&[("Kernel", "0"), ("Operator", "42"), ("Runtime", "42")]), [(0, vec![42])]);
+    assert_eq!(of(&[("Trace", "\"Spans\""), ("overhead", "-1"), ("cuda_runtime", "0"), ("kernel", "0")]), []);
+    // A helper beside it does work of its own on the CPU.
+    assert_eq!(of(&[("cpu_op", "41"), ("cuda_driver", "42"), ("kernel", "0")]), [(0, vec![42])]);
+    // A trace of launches that were not profiled.
+    assert_eq!(of(&[("cpu_op", "42"), ("kernel", "0"), ("kernel", "1")]), [(0, vec![42]), (1, vec![42])]);
+    // The traces of two processes in one: both fed the one device; of two devices it is not known.
+    let two = [("cuda_runtime", "42"), ("cuda_runtime", "43"), ("kernel", "0")];
+    assert_eq!(of(&two), [(0, vec![42, 43])]);
+    assert_eq!(of(&[&two[..], &[("kernel", "1")]].concat()), []);
+    // Flows and marks begin at the process, but are no work of it.
+    assert_eq!(
+        pids(&trace(&format!(
+            r#"[{}, {{"ph": "s", "cat": "ac2g", "id": 1, "pid": 42, "ts": 5}}]"#,
+            event("kernel", "0")
+        ))),
+        []
+    );
+}
+
+#[test]
+fn a_base_that_is_no_number_is_refused() {
+    let event = r#"{"ph": "X", "cat": "kernel", "ts": 0, "dur": 5, "pid": 0}"#;
+    for base in [r#""abc""#, "null", "[1]", "1.5", "18446744073709551615", r#""""#] {
+        for text in [
+            format!("{{\"baseTimeNanoseconds\": {base}, \"traceEvents\": [{event}]}}"),
+            format!("{{\"traceEvents\": [{event}], \"baseTimeNanoseconds\": {base}}}"),
+        ] {
+            let e = failure(&text);
+            assert!(e.contains("\"baseTimeNanoseconds\" that is no whole number") && !e.contains('\n'), "{e}");
+        }
+    }
+    let text = format!("{{\"baseTimeNanoseconds\": \"1750000000000000000\", \"traceEvents\": [{event}]}}");
+    assert_eq!(trace(&text).base_ns, Some(1_750_000_000_000_000_000));
 }

@@ -97,6 +97,18 @@ impl TraceWork {
         }
     }
 
+    /// The devices that worked.
+    pub fn devices(&self) -> impl Iterator<Item = u32> + '_ {
+        self.work.keys().copied()
+    }
+
+    /// Notes that these processes gave all devices work.
+    pub fn all_by(&mut self, pids: &BTreeSet<Pid>) {
+        for device in self.work.keys().filter(|_| !pids.is_empty()) {
+            self.pids.entry(*device).or_default().extend(pids);
+        }
+    }
+
     /// Whether no device worked.
     pub fn is_empty(&self) -> bool {
         self.work.is_empty()

@@ -24,7 +24,8 @@ pub(super) fn write(page: &mut Page, report: &Report) {
             page.paragraph(Look::Plain, if said { "" } else { &verdict.summary });
         }
         [worst, others @ ..] => {
-            if says_idle_share(&verdict.summary) {
+            // Of a GPU that did nothing there is no share to tell.
+            if says_idle_share(&verdict.summary) || span_s(worst) == 0.0 {
                 page.paragraph(Look::Answer, &verdict.summary);
             } else {
                 page.paragraph(Look::Answer, &idle_sentence(report, worst));

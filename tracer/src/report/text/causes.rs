@@ -1,7 +1,7 @@
 //! Why each GPU was idle, as a table with bars.
 
 use super::page::{Page, bar, number, text};
-use super::{has_evidence, span_s};
+use super::{has_evidence, of_job, span_s};
 use crate::report::words::{self, count, hundredths, percent, plural, seconds};
 use crate::report::{CauseShare, GpuReport, Report};
 
@@ -13,8 +13,9 @@ const MOST_CAUSES: usize = 7;
 const BAR: usize = 24;
 
 pub(super) fn write(page: &mut Page, report: &Report) {
-    let seen: Vec<&GpuReport> = report.gpus.iter().filter(|g| has_evidence(g)).collect();
+    let seen: Vec<&GpuReport> = report.gpus.iter().filter(|g| has_evidence(g) && span_s(g) > 0.0).collect();
     if seen.len() > MOST_TABLES {
+        let seen = of_job(report);
         let span = seen.iter().map(|g| span_s(g)).sum();
         let idle: f64 = seen.iter().map(|g| g.idle_s).sum();
         page.title(&format!("Why {} GPUs were idle ({} of {} GPU time)", seen.len(), seconds(idle), seconds(span)));

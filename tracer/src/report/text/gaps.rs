@@ -1,5 +1,6 @@
 //! The longest gaps with what happened in each, and gaps that read the same.
 
+use super::of_job;
 use super::page::{Look, Page, number, text};
 use crate::report::words::{self, count, percent, plural, seconds};
 use crate::report::{ChainLink, Gap, Report};
@@ -20,7 +21,7 @@ pub(super) fn write(page: &mut Page, report: &Report) {
     }
     if !report.gap_groups.is_empty() {
         page.title("Idle times that read the same");
-        let all: f64 = report.gpus.iter().map(|g| g.idle_s).sum();
+        let all: f64 = of_job(report).iter().map(|g| g.idle_s).sum();
         let rows: Vec<Vec<String>> = report
             .gap_groups
             .iter()

@@ -36,5 +36,12 @@ fn span_s(gpu: &super::GpuReport) -> f64 {
     gpu.busy_s + gpu.idle_s
 }
 
+/// GPUs with evidence that what is said of the job as a whole is about: those of the job; all, if none is.
+fn of_job(report: &Report) -> Vec<&super::GpuReport> {
+    let seen = || report.gpus.iter().filter(|g| has_evidence(g));
+    let any = seen().any(|g| g.of_job);
+    seen().filter(|g| g.of_job || !any).collect()
+}
+
 #[cfg(test)]
 mod tests;

@@ -221,6 +221,7 @@ fn any_gpu() -> impl Strategy<Value = GpuReport> {
     let numbers = prop::array::uniform7(any_number());
     (any::<u32>(), any_text(), source, numbers, any_count(), any_causes(), any_verdict(), texts()).prop_map(
         |(index, name, source, n, gap_count, causes, verdict, state)| GpuReport {
+            of_job: true,
             index,
             name,
             source: source.into(),
