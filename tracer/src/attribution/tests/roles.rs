@@ -22,8 +22,9 @@ fn roles_of<const N: usize>(others: &[u32], waits: Vec<OffCpu>, asked: [u32; N])
     for tid in [1, 2].iter().chain(others) {
         b.push(task(*tid, "python3"));
     }
+    let end = waits.iter().map(|o| o.on).max().unwrap().max(ms(1_000));
     waits.into_iter().for_each(|o| b.push(Event::OffCpu(o)));
-    let tl = b.finish(Some(ms(1_000)));
+    let tl = b.finish(Some(end));
     let roles = crate::attribution::roles::assign(&tl, &Evidence::of(&tl), &[], &HashSet::new());
     asked.map(|tid| roles.of(tl.thread_at(Tid(tid), ms(1)).unwrap()))
 }
@@ -70,10 +71,19 @@ fn descriptors_handed_over_one_by_one_do_not_hide_who_carries_the_batch() {
 }
 
 #[test]
+fn a_carrier_of_a_worker_that_lives_for_one_epoch_delivers_once() {
+    // Thread 22 hands over 15 descriptors of the one batch of 21; both ran for milliseconds.
+    let all = woken(1, 21, 900, 1).chain(woken(1, 22, 500, 15)).chain([2, 21, 22].map(waits));
+    assert_eq!(roles_of(&[21, 22, 23], all.collect(), [21, 22, 23]), [Role::Ipc, Role::Ipc, Role::Worker]);
+}
+
+#[test]
 fn a_command_that_was_run_once_is_no_worker() {
     // Workers 2 and 3 deliver all the time; 4 lives as long and woke the feeder once.
-    let all: Vec<_> = woken(1, 2, 0, 30).chain(woken(1, 3, 300, 30)).chain(woken(1, 4, 700, 1)).collect();
-    assert_eq!(roles_of(&[3, 4], all, [2, 3, 4]), [Role::Worker, Role::Worker, Role::Other]);
+    let all = |n| woken(1, 2, 0, n).chain(woken(1, 3, 10 * n, n)).chain(woken(1, 4, 20 * n, 1)).collect();
+    assert_eq!(roles_of(&[3, 4], all(600), [2, 3, 4]), [Role::Worker, Role::Worker, Role::Other]);
+    // Of twin workers one may wake the feeder far more often.
+    assert_eq!(roles_of(&[3, 4], all(40), [2, 3, 4]), [Role::Worker; 3]);
 }
 
 #[test]
