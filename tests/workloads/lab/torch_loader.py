@@ -286,21 +286,26 @@ class Backward(threading.Thread):
         self.args, self.gpu, self.log = args, gpu, log
         self.main = threading.get_native_id()
         self.wanted, self.done = threading.Semaphore(0), threading.Semaphore(0)
+        self.done_ns = 0
         self.start()
 
     def run(self):
         chain = chain_of(self.log)
         while True:
-            chain.skip()
             self.wanted.acquire()
             chain.mark("wait", thread=self.main)
             self.log.feeder()
             self.gpu.compute(self.args.backward_ms, lambda: chain.mark("host"), chain.skip)
+            self.done_ns = time.monotonic_ns()
+            chain.mark("host")
             self.done.release()
 
-    def __call__(self):
+    def __call__(self, chain):
+        """Main's way through it, by its account."""
+        chain.mark("host")
         self.wanted.release()
         self.done.acquire()
+        chain.waited(self.done_ns, thread=self.native_id)
 
 
 def hold_the_lock(work, stop):
@@ -340,9 +345,7 @@ def train(args, main, gpu, log, work):
             log.feeder()
         gpu.compute(args.compute_ms, lambda: chain.mark("host"), chain.skip)
         if backward:
-            chain.mark("host")
-            backward()
-            chain.skip()
+            backward(chain)
     stop.set()
 
 

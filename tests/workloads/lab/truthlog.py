@@ -37,6 +37,17 @@ class Clocks:
         return int(resource.getrusage(resource.RUSAGE_THREAD).ru_stime * 1e9)
 
 
+def told_at(start, now, when):
+    """Splits what a thread did between two stamps where it was told to go on: until then it slept.
+
+    Gives back the end of the first part and that of the second. The kernel's run-queue clock says otherwise at times: since
+    Linux 6.12 a sleeper may stay on its queue for a while, and its clock starts when it is moved to another one.
+    """
+    middle = min(max(when, start[0]), now[0])
+    delay = min(now[2] - start[2], now[0] - middle)
+    return (middle, start[1], start[2]), (now[0], now[1], start[2] + delay)
+
+
 class TruthLog:
     """Writes one account for all threads and processes of a job; works across fork, and in spawned processes."""
 
@@ -117,6 +128,15 @@ class Chain:
         """Since the last mark, this thread did `what`."""
         now = self.log.clocks().stamp()
         self.log.entry(what, item, self.last, now, thread)
+        self.last = now
+
+    def waited(self, until, item=None, thread=None):
+        """A wait that was over at that time. Since then this thread was on its way back: it waited for a CPU, or for Python's
+        global lock, and blocked for nothing else."""
+        now = self.log.clocks().stamp()
+        told, back = told_at(self.last, now, until)
+        self.log.entry("wait", item, self.last, told, thread)
+        self.log.entry("host", None, told, back)
         self.last = now
 
     def skip(self):
