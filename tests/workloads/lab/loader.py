@@ -200,7 +200,8 @@ class Workers:
             self.sent += 1
         self.account.did("host")
         got, made = self.results[batch % count].recv()
-        self.account.did("wait", batch, self.threads[batch % count])
+        thread = self.threads[batch % count]
+        self.account.did("wait", None if thread else batch, thread)
         if got != batch:
             sys.exit(f"loader.py: batch {got} came instead of {batch}")
         return made

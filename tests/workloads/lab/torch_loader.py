@@ -9,7 +9,8 @@ import itertools
 import os
 import threading
 import time
-from multiprocessing.connection import Connection
+from multiprocessing import reduction, resource_sharer
+from multiprocessing.connection import Connection, SocketListener
 from multiprocessing.resource_sharer import DupFd
 
 import torch
@@ -77,7 +78,8 @@ class Files(Dataset):
         chain = chain_of(self.log)
         info = torch.utils.data.get_worker_info()
         if n % self.args.batch == 0 and info is not None:
-            chain.skip()
+            hook_waiting()
+            chain.mark("decode")
         data = job.read_file(self.paths[n % len(self.paths)])
         if info is not None:
             chain.mark("read", item)
@@ -118,16 +120,26 @@ class Collate:
 class Sender:
     """Unpickled before the tensor of its batch: tells the receiver whose it is."""
 
-    def __init__(self, item, pid):
-        self.item, self.pid = item, pid
+    def __init__(self, item, pid, log=None, sharer=None):
+        self.item, self.pid, self.log, self.sharer = item, pid, log, sharer
 
     def __reduce__(self):
-        return note_sender, (self.item, self.pid)
+        return note_sender, (self.item, self.pid, start_sharer(self.log))
 
 
-def note_sender(item, pid):
-    local.sender = Sender(item, pid)
+def note_sender(item, pid, sharer):
+    local.sender = Sender(item, pid, sharer=sharer)
     return local.sender
+
+
+def start_sharer(log):
+    """The thread of a worker that gives out descriptors, and keeps an account of it."""
+    sharer = resource_sharer._resource_sharer
+    with sharer._lock:
+        sharer.log = log
+        if sharer._address is None:
+            sharer._start()
+    return sharer._thread.native_id
 
 
 def rebuild(collate, sender, tensor):
@@ -149,11 +161,11 @@ class Batch:
         cpu = now[1] - last[1] if last else 0
         since = (max(self.made[0], last[0] if last else 0), now[1] - cpu, now[2] - delay)
         if now[0] - self.made[0] - delay > LOCK_NS:
-            log.entry("wait", None, since, now, thread=self.pid)
+            log.entry("wait", self.item, since, now, thread=self.pid)
         else:
             log.entry("handover", self.item, since, now)
         local.sending = (log, self.item, now)
-        return rebuild, (self.collate, Sender(self.item, self.pid), self.tensor)
+        return rebuild, (self.collate, Sender(self.item, self.pid, log), self.tensor)
 
     def pin_memory(self, device=None):
         """What a copy to page-locked memory costs: a copy."""
@@ -182,27 +194,85 @@ def hook_sending():
 
 
 def hook_fetching(log):
-    """Whoever receives a batch fetches the descriptor of its memory from a thread of the worker, which needs the lock."""
-    detach = DupFd.detach
+    """Whoever receives a batch fetches the descriptor of its memory from a thread of the worker: they speak in turns."""
+    detach, recv_bytes, recvfds = DupFd.detach, Connection._recv_bytes, reduction.recvfds
 
-    def logged(self):
+    def fetches(self):
         chain = chain_of(log)
         what = "fetch" if threading.current_thread() is not threading.main_thread() else "receive"
         item = getattr(local, "sender", None) and local.sender.item
         chain.mark(what, item)
-        begin = chain.last
-        fd = detach(self)
-        now = log.clocks().stamp()
-        if now[0] - begin[0] - (now[2] - begin[2]) > LOCK_NS:
-            chain.mark("wait", thread=local.sender.pid)
-        else:
+        local.fetching = (chain, what, item, local.sender.sharer)
+        try:
+            return detach(self)
+        finally:
+            local.fetching = None
             chain.mark(what, item)
-        return fd
 
-    DupFd.detach = logged
+    def logged(waits):
+        def receives(*args):
+            fetching = getattr(local, "fetching", None)
+            if not fetching:
+                return waits(*args)
+            chain, what, item, sharer = fetching
+            chain.mark(what, item)
+            try:
+                return waits(*args)
+            finally:
+                chain.mark("wait", thread=sharer)
+
+        return receives
+
+    DupFd.detach, Connection._recv_bytes, reduction.recvfds = fetches, logged(recv_bytes), logged(recvfds)
+
+
+def hook_sharing():
+    """The other side of it, in a thread of the worker."""
+    serve, accept, recv_bytes = resource_sharer._ResourceSharer._serve, SocketListener.accept, Connection._recv_bytes
+
+    def serves(self):
+        local.sharing = chain_of(self.log)
+        serve(self)
+
+    def logged(waits):
+        def told(self, *args):
+            chain = getattr(local, "sharing", None)
+            if not chain:
+                return waits(self, *args)
+            chain.mark("handover")
+            try:
+                return waits(self, *args)
+            finally:
+                # Whoever waits for this thread has told it what to do before: then it slept for the lock alone.
+                chain.woken("handover", os.getpid())
+
+        return told
+
+    resource_sharer._ResourceSharer._serve = serves
+    SocketListener.accept, Connection._recv_bytes = logged(accept), logged(recv_bytes)
+
+
+def hook_waiting():
+    """The main thread of a worker sleeps until there is a batch to make; all else is its own work."""
+    poll = Connection._poll
+    if getattr(poll, "logs", False):
+        return
+
+    def logged(self, timeout):
+        if threading.current_thread() is not threading.main_thread():
+            return poll(self, timeout)
+        local.chain.mark("decode")
+        try:
+            return poll(self, timeout)
+        finally:
+            local.chain.woken("decode")
+
+    logged.logs = True
+    Connection._poll = logged
 
 
 hook_sending()
+hook_sharing()
 
 
 class Main:
@@ -241,11 +311,9 @@ class Main:
             chain = chain_of(self.log)
             sender = getattr(local, "sender", None)
             chain.mark("fetch", sender and sender.item)
-            begin = chain.last
             arrived = poll(timeout)
             # For which batch will be known when it is unpickled.
-            local.arrival = (begin, self.log.clocks().stamp())
-            chain.last = local.arrival[1]
+            chain.woken("fetch")
             return arrived
 
         if results is data:

@@ -139,6 +139,16 @@ class Chain:
         self.log.entry("host", None, told, back)
         self.last = now
 
+    def woken(self, what, thread=None):
+        """Slept since the last mark, then wanted a CPU, and did `what`. It slept until it was told to go on, and from then on for
+        `thread`: whoever asks why it slept told it before."""
+        now = self.log.clocks().stamp()
+        told, back = told_at(self.last, now, now[0] - (now[1] - self.last[1]) - (now[2] - self.last[2]))
+        if thread is not None:
+            self.log.entry("wait", None, self.last, told, thread)
+        self.log.entry(what, None, told, back)
+        self.last = now
+
     def skip(self):
         """What was since the last mark is not logged: the GPU was busy."""
         self.last = self.log.clocks().stamp()

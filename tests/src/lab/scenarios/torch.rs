@@ -44,7 +44,7 @@ pub fn scenarios() -> Vec<Scenario> {
         torch!(
             "torch-many-workers",
             "six workers on two CPUs take them from each other and from main",
-            ["--workers", "6", "--work-ms", "8", "--compute-ms", "10"],
+            ["--workers", "6", "--work-ms", "16", "--compute-ms", "10"],
             ["cpu_starvation"]
         ),
         torch!(
