@@ -110,7 +110,7 @@ pub fn scenarios() -> Vec<Scenario> {
         scenario(
             "competitor",
             "main and its worker have little to do, but other processes want the CPUs",
-            || loader("--workers 1 --work-ms 0.5 --host-ms 6 --compute-ms 20"),
+            || loader("--workers 1 --work-ms 0.5 --host-ms 15 --compute-ms 20"),
             competitors,
             &[],
             &["cpu_starvation"],
@@ -134,7 +134,7 @@ pub fn scenarios() -> Vec<Scenario> {
         scenario(
             "threads-lock",
             "workers are threads of main that decode in Python, one at a time since they hold its global lock, as they keep main from it",
-            || loader("--threads --workers 3 --work python --work-ms 8 --compute-ms 10"),
+            || loader("--threads --workers 2 --work python --work-ms 10 --compute-ms 10"),
             ahead,
             LOADER_LOCK,
             &["data_loading"],
