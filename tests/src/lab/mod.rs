@@ -6,6 +6,7 @@ pub mod board;
 pub mod holds;
 pub mod judge;
 pub mod mend;
+pub mod nfs;
 pub mod run;
 pub mod scenario;
 pub mod scenarios;
