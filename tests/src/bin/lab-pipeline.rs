@@ -49,12 +49,13 @@ fn clock(id: libc::clockid_t) -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// Wall clock, CPU time and run-queue time of a thread.
+/// Wall clock, CPU time, run-queue time and voluntary context switches of a thread.
 #[derive(Clone, Copy)]
 struct Stamp {
     wall: u64,
     cpu: u64,
     delay: u64,
+    blocks: u64,
 }
 
 /// What one thread did, end to end; written when the work is over.
@@ -84,8 +85,8 @@ impl Account {
         let (from, to) = (self.last, stamp(&self.schedstat)?);
         let item = item.map_or("null".to_owned(), |n| format!("\"{n}\""));
         self.entries.push_str(&format!(
-            "{{\"pid\":{},\"tid\":{},\"doing\":\"{what}\",\"item\":{item},\"start_ns\":{},\"end_ns\":{},\"cpu_ns\":{},\"delay_ns\":{}}}\n",
-            std::process::id(), self.tid, from.wall, to.wall, to.cpu - from.cpu, to.delay - from.delay
+            "{{\"pid\":{},\"tid\":{},\"doing\":\"{what}\",\"item\":{item},\"start_ns\":{},\"end_ns\":{},\"cpu_ns\":{},\"delay_ns\":{},\"blocks\":{}}}\n",
+            std::process::id(), self.tid, from.wall, to.wall, to.cpu - from.cpu, to.delay - from.delay, to.blocks - from.blocks
         ));
         self.last = to;
         Ok(())
@@ -106,12 +107,25 @@ fn stamp(schedstat: &File) -> Result<Stamp> {
     // Again if the CPU was lost in between: the times would not belong together.
     loop {
         let before = delay()?;
-        let stamp =
-            Stamp { wall: clock(libc::CLOCK_MONOTONIC), cpu: clock(libc::CLOCK_THREAD_CPUTIME_ID), delay: delay()? };
+        let stamp = Stamp {
+            wall: clock(libc::CLOCK_MONOTONIC),
+            cpu: clock(libc::CLOCK_THREAD_CPUTIME_ID),
+            delay: delay()?,
+            blocks: voluntary_switches(),
+        };
         if stamp.delay == before {
             return Ok(stamp);
         }
     }
+}
+
+/// How often this thread gave its CPU away to wait.
+fn voluntary_switches() -> u64 {
+    // SAFETY: an all-zero rusage is a valid one.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: room for the answer.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    usage.ru_nvcsw.max(0) as u64
 }
 
 fn append(path: &Path, text: &str) -> Result<()> {

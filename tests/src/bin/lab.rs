@@ -5,6 +5,7 @@ use clap::Parser;
 use gpustall_tests::lab::judge::{Row, judge};
 use gpustall_tests::lab::scenario::Scenario;
 use gpustall_tests::lab::{board, mend, run, scenarios};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -46,7 +47,7 @@ fn main() -> ExitCode {
 }
 
 fn lab(args: &Args) -> Result<bool> {
-    ensure!(args.seconds >= 1.0, "--seconds must be at least 1");
+    ensure!((1.0..=3600.0).contains(&args.seconds), "--seconds must be from 1 to 3600");
     if args.mend {
         return follow_advice(args);
     }
@@ -57,11 +58,15 @@ fn lab(args: &Args) -> Result<bool> {
         }
         return Ok(true);
     }
-    let (mut rows, mut all_ran) = (Vec::new(), true);
+    let (mut rows, mut failed, mut missing) = (Vec::new(), 0, BTreeSet::new());
     for round in 0..args.rounds {
         for scenario in &chosen {
             if let Some(why) = (scenario.missing)() {
-                eprintln!("{} cannot run here: {why}", scenario.name);
+                if missing.insert(scenario.name) {
+                    eprintln!("{} cannot run here: {why}", scenario.name);
+                }
+                // Whoever asks for it by its name wants it to run.
+                failed += usize::from(args.names.iter().any(|name| name == scenario.name));
                 continue;
             }
             let keep = args.keep.as_ref().map(|folder| match args.rounds {
@@ -75,15 +80,19 @@ fn lab(args: &Args) -> Result<bool> {
                 }
                 Err(error) => {
                     eprintln!("{error:#}");
-                    all_ran = false;
+                    failed += 1;
                 }
             }
         }
     }
     if !args.json {
-        print!("{}", board::summary(&rows));
+        print!("{}", board::summary(&rows, failed));
+        if !missing.is_empty() {
+            println!("{} of {} scenarios cannot run here", missing.len(), chosen.len());
+        }
     }
-    Ok(all_ran && rows.iter().all(|row| row.failures.is_empty()))
+    ensure!(rows.len() + failed > 0, "no scenario could run here");
+    Ok(failed == 0 && rows.iter().all(|row| row.failures.is_empty()))
 }
 
 /// Runs pairs of jobs and their mended forms.
@@ -104,12 +113,14 @@ fn follow_advice(args: &Args) -> Result<bool> {
     if !args.json {
         println!("{}", mend::head());
     }
-    let mut right = true;
+    let (mut right, mut ran) = (true, false);
     for pair in (0..args.rounds).flat_map(|_| &wanted) {
         if let Some(why) = (pair.missing)() {
             eprintln!("{} cannot run here: {why}", pair.name);
+            right &= !args.names.iter().any(|name| name == pair.name);
             continue;
         }
+        ran = true;
         match mend::run(pair, args.seconds) {
             Ok(mended) => {
                 right &= mended.failures.is_empty();
@@ -125,6 +136,7 @@ fn follow_advice(args: &Args) -> Result<bool> {
             }
         }
     }
+    ensure!(ran || !right, "no job could run here");
     Ok(right)
 }
 

@@ -56,6 +56,8 @@ pub struct Entry {
     pub kernel_ns: u64,
     /// Time runnable without a CPU, ns.
     pub delay_ns: u64,
+    /// How often it gave its CPU away to wait, where the job tells it.
+    pub blocks: Option<u64>,
 }
 
 impl Entry {
@@ -105,6 +107,8 @@ enum Line {
         kernel_ns: u64,
         #[serde(default)]
         delay_ns: u64,
+        #[serde(default)]
+        blocks: Option<u64>,
     },
 }
 
@@ -136,10 +140,10 @@ impl Account {
             let parsed = serde_json::from_str(line).with_context(|| format!("bad line in the truth log: {line}"))?;
             match parsed {
                 Line::Feeder { feeder, gpu, t_ns } => account.feeders.entry(gpu).or_default().push((t_ns, feeder)),
-                Line::Entry { tid, doing, item, thread, start_ns, end_ns, cpu_ns, kernel_ns, delay_ns } => {
+                Line::Entry { tid, doing, item, thread, start_ns, end_ns, cpu_ns, kernel_ns, delay_ns, blocks } => {
                     ensure!(start_ns <= end_ns, "an entry of the truth log ends before it starts: {line}");
                     if let Some(span) = Span::new(start_ns, end_ns) {
-                        let entry = Entry { tid, doing, item, thread, span, cpu_ns, kernel_ns, delay_ns };
+                        let entry = Entry { tid, doing, item, thread, span, cpu_ns, kernel_ns, delay_ns, blocks };
                         account.threads.entry(tid).or_default().push(entry);
                     }
                 }

@@ -54,7 +54,8 @@ fn judgement(judged: &Judgement) -> String {
 }
 
 /// All rounds of all scenarios: smallest and largest value of each measure, and how many runs came to the mark.
-pub fn summary(rows: &[Row]) -> String {
+/// `failed` runs came to no result.
+pub fn summary(rows: &[Row], failed: usize) -> String {
     let mut text = format!(
         "{:<28}{:>6}  {:<6}{:>15}{:>15}{:>12}  {:<8}{:>9}\n",
         "scenario", "rounds", "by", "largest error", "unknown", "edges ms", "verdict", "at mark"
@@ -86,7 +87,10 @@ pub fn summary(rows: &[Row]) -> String {
         }
     }
     let good = rows.iter().filter(|r| r.failures.is_empty()).count();
-    let _ = writeln!(text, "{good} of {} runs are at the mark", rows.len());
+    let _ = writeln!(text, "{good} of {} runs are at the mark", rows.len() + failed);
+    if failed > 0 {
+        let _ = writeln!(text, "{failed} of them came to no result: see above");
+    }
     text
 }
 

@@ -1,8 +1,9 @@
 //! Holds a report against the truth: largest error of a cause's share, gap boundaries, unknown, verdict.
 
+use super::kinds;
 use super::run::Outcome;
 use super::scenario::Scenario;
-use super::score::Score;
+use super::score::{Gap, NO_REQUEST, Score};
 use super::table::UNLOGGED;
 use crate::lost::dropped;
 use anyhow::{Context, Result};
@@ -20,13 +21,13 @@ pub const BOUNDARY_MS: f64 = 2.0;
 pub const UNKNOWN_POINTS: f64 = 3.0;
 /// Share of idle time, in points, that the job itself may not know.
 pub const UNLOGGED_POINTS: f64 = 2.0;
-/// Below this idle share the answer is that the GPU is the limit; the causes of the little that is left are not judged.
+/// Below this idle share errors count for less: they would be points of so little time that a window's rounding is more. An error
+/// then weighs as many points as the same time would be in a job that was idle for this share.
 const LITTLE_IDLE: f64 = 0.10;
 /// Largest difference between the true and the reported idle share with exact evidence, points.
 pub const EXACT_IDLE_POINTS: f64 = 1.0;
-/// The same with NVML windows: they are rounded down to whole percents, and those at the edges of a run of a few seconds count
-/// in part.
-pub const NVML_IDLE_POINTS: f64 = 5.0;
+/// The same with NVML windows: they are rounded down to whole percents, and in a run of a few seconds those at its edges count.
+pub const NVML_IDLE_POINTS: f64 = 3.0;
 
 /// Points by cause.
 pub type Points = BTreeMap<String, f64>;
@@ -50,8 +51,10 @@ pub struct Judgement {
     pub unknown: f64,
     /// The bottleneck of the verdict.
     pub verdict: String,
-    /// Whether it is one of the scenario's right ones.
+    /// Whether it is the one that the truth says.
     pub verdict_right: bool,
+    /// A cause that the verdict names although it says that the GPU is the limit.
+    pub invented: Option<String>,
 }
 
 /// A run, held against the truth.
@@ -65,6 +68,8 @@ pub struct Row {
     pub idle: f64,
     /// Number of gaps.
     pub gaps: usize,
+    /// The verdicts that are right by the truth: one, unless kinds of bottleneck are equal.
+    pub right: Vec<&'static str>,
     /// By exact intervals, then by NVML windows.
     pub judgements: Vec<Judgement>,
     /// Largest difference between the two kinds of evidence, points.
@@ -81,15 +86,22 @@ pub struct Row {
 /// If a report lacks what the report's schema promises.
 pub fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<Row> {
     let score = &outcome.score;
-    let truth: Points = score.causes.keys().map(|c| ((*c).to_owned(), 100.0 * score.share(c))).collect();
-    let weight = if score.idle_share() < LITTLE_IDLE { 0.0 } else { 1.0 };
-    let exact = judgement("exact", scenario, &outcome.exact, &truth, weight, Some(score))?;
-    let nvml = judgement("nvml", scenario, &outcome.nvml, &truth, weight, None)?;
+    let mut truth = Points::new();
+    for cause in score.causes.keys() {
+        // Reports know it as a kind of waiting for the network.
+        let name = if *cause == NO_REQUEST { "network" } else { cause };
+        *truth.entry(name.to_owned()).or_default() += 100.0 * score.share(cause);
+    }
+    let right = kinds::right(score);
+    let weight = (score.idle_share() / LITTLE_IDLE).min(1.0);
+    let exact = judgement("exact", &right, &outcome.exact, &truth, weight, Some(score))?;
+    let nvml = judgement("nvml", &right, &outcome.nvml, &truth, weight, None)?;
     let disagreement = weight * largest(&exact.reported, &nvml.reported).0;
     let mut row = Row {
         scenario: scenario.name.to_owned(),
         idle: 100.0 * score.idle_share(),
         gaps: score.gaps.len(),
+        right,
         truth,
         judgements: vec![exact, nvml],
         disagreement,
@@ -102,7 +114,7 @@ pub fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<Row> {
 
 fn judgement(
     evidence: &'static str,
-    scenario: &Scenario,
+    right: &[&str],
     report: &Value,
     truth: &Points,
     weight: f64,
@@ -126,7 +138,8 @@ fn judgement(
         largest_cause,
         boundary_ms: exact.map(|score| boundaries(score, report)).transpose()?,
         unknown: weight * reported.get("unknown").copied().unwrap_or(0.0),
-        verdict_right: scenario.verdict.contains(&verdict.as_str()),
+        verdict_right: right.contains(&verdict.as_str()),
+        invented: (verdict == "compute").then(|| report["verdict"]["cause"].as_str().map(str::to_owned)).flatten(),
         verdict,
         reported,
     })
@@ -140,28 +153,41 @@ fn largest(a: &Points, b: &Points) -> (f64, String) {
     errors.max_by(|x, y| x.0.total_cmp(&y.0)).unwrap_or_default()
 }
 
-/// Largest distance of a reported gap's start or end from those of the true gap that it overlaps most.
+/// Largest distance of a reported gap's start or end from those of the nearest true gap, and of a true gap from the nearest reported
+/// one. Reports list the longest gaps only, so a true gap must be listed if it is longer than the shortest that is.
 fn boundaries(score: &Score, report: &Value) -> Result<f64> {
     let started = report["recording"]["started_mono_ns"].as_u64().context("the recording has no start")?;
-    let mut worst: f64 = 0.0;
+    let mut reported = Vec::new();
     for gap in report["gaps"].as_array().context("the report has no gaps")? {
         let at = |key: &str| gap[key].as_f64().map(|s| s * 1e9 + started as f64);
-        let (gpu, Some(start), Some(end)) = (gap["gpu"].as_u64(), at("start_s"), at("end_s")) else {
+        let (Some(gpu), Some(start), Some(end)) = (gap["gpu"].as_u64(), at("start_s"), at("end_s")) else {
             anyhow::bail!("a gap of the report is not as documented: {gap}");
         };
-        let distance = score
-            .gaps
-            .iter()
-            .filter(|true_gap| Some(u64::from(true_gap.gpu)) == gpu)
-            .map(|g| (g.span.start as f64 - start).abs().max((g.span.end as f64 - end).abs()))
-            .fold(f64::INFINITY, f64::min);
-        worst = worst.max(distance / 1e6);
+        reported.push((gpu as u32, start, end));
     }
-    Ok(worst)
+    let off = |gap: &Gap, (gpu, start, end): (u32, f64, f64)| {
+        let off = (gap.span.start as f64 - start).abs().max((gap.span.end as f64 - end).abs());
+        if gap.gpu == gpu { off } else { f64::INFINITY }
+    };
+    let shortest = reported.iter().map(|(_, start, end)| end - start).fold(f64::INFINITY, f64::min);
+    let counted: u64 =
+        report["gpus"].as_array().into_iter().flatten().filter_map(|gpu| gpu["gap_count"].as_u64()).sum();
+    let all = reported.len() as u64 >= counted;
+    let must_be_listed = score.gaps.iter().filter(|gap| all || gap.span.len() as f64 > shortest);
+    let missing = must_be_listed.map(|gap| reported.iter().map(|r| off(gap, *r)).fold(f64::INFINITY, f64::min));
+    let invented = reported.iter().map(|r| score.gaps.iter().map(|gap| off(gap, *r)).fold(f64::INFINITY, f64::min));
+    Ok(missing.chain(invented).fold(0.0, f64::max) / 1e6)
 }
 
 fn failures(scenario: &Scenario, row: &Row, weight: f64) -> Vec<String> {
     let mut failures = Vec::new();
+    if !scenario.verdict.iter().any(|meant| row.right.contains(meant)) {
+        failures.push(format!(
+            "the job was not what it is meant to be: its truth is {}, not {}",
+            row.right.join(" or "),
+            scenario.verdict.join(" or ")
+        ));
+    }
     let unlogged = weight * row.truth.get(UNLOGGED).copied().unwrap_or(0.0);
     if unlogged > UNLOGGED_POINTS {
         failures.push(format!(
@@ -193,8 +219,11 @@ fn failures(scenario: &Scenario, row: &Row, weight: f64) -> Vec<String> {
         if judged.unknown >= UNKNOWN_POINTS {
             failures.push(format!("{evidence}: {:.1} % unknown (below {UNKNOWN_POINTS})", judged.unknown));
         }
+        if let Some(cause) = &judged.invented {
+            failures.push(format!("{evidence}: the verdict names {cause} although the GPU is the limit"));
+        }
         if !judged.verdict_right {
-            let right = scenario.verdict.join(" or ");
+            let right = row.right.join(" or ");
             failures.push(format!("{evidence}: the verdict is {}, right is {right}", judged.verdict));
         }
         if let Some(ms) = judged.boundary_ms.filter(|ms| *ms > BOUNDARY_MS) {

@@ -5,6 +5,7 @@ pub mod account;
 pub mod board;
 pub mod holds;
 pub mod judge;
+pub mod kinds;
 pub mod mend;
 pub mod nfs;
 pub mod run;

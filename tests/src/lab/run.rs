@@ -115,15 +115,7 @@ fn record(scenario: &Scenario, seconds: f64, files: &Files) -> Result<()> {
 fn evaluate(scenario: &Scenario, files: &Files, keep: Option<&Path>) -> Result<Outcome> {
     let busy = files.log("busy");
     let exact = report(&files.recording(), &["--gpu-trace", &busy.display().to_string()])?;
-    // The steady phase: starting and ending the job is none of its training.
-    let edge = |key: &'static str| {
-        let gpus = exact["gpus"].as_array().into_iter().flatten();
-        gpus.filter_map(move |g| g[key].as_f64())
-    };
-    let from = edge("active_from_s").fold(f64::INFINITY, f64::min);
-    let to = edge("active_to_s").fold(0.0, f64::max);
-    ensure!(from < to, "the GPU was never busy");
-    let nvml = report(&files.recording(), &["--from", &format!("{from:.3}s"), "--to", &format!("{to:.3}s")])?;
+    let nvml = report(&files.recording(), &[])?;
     if keep.is_some() {
         fs::write(files.log("exact.json"), serde_json::to_vec_pretty(&exact)?)?;
         fs::write(files.log("nvml.json"), serde_json::to_vec_pretty(&nvml)?)?;

@@ -41,7 +41,8 @@ pub struct Scenario {
     pub hold: fn(&Path) -> Result<Box<dyn Hold>>,
     /// Rows of the scorer's table that are different here.
     pub rows: &'static [(&'static str, Parts)],
-    /// The bottlenecks that are right verdicts: one, unless two kinds are deliberately equal.
+    /// The bottlenecks that it is meant to show: one, unless two kinds are deliberately equal. Which verdict is right is decided by
+    /// the truth of each run; a run whose truth is another than it was meant to be shows nothing.
     pub verdict: &'static [&'static str],
     /// Why this machine cannot run it, if it cannot.
     pub missing: fn() -> Option<String>,

@@ -6,6 +6,9 @@ use super::table::{self, UNLOGGED};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 
+/// True cause of the idle time of a server that nobody asked for anything. Reports tell it as `network`, with the verdict `no_work`.
+pub const NO_REQUEST: &str = "no_request";
+
 /// Nanoseconds by cause.
 pub type Causes = BTreeMap<&'static str, f64>;
 
@@ -113,8 +116,12 @@ impl<'a> Walk<'a> {
             .with_context(|| format!("the scorer's table has no row {:?}", entry.doing))?;
         // Only their sums are known, so they are spread evenly.
         let (wall, here) = (entry.span.len() as f64, part.len() as f64);
-        let running = (entry.cpu_ns as f64 / wall).min(1.0);
+        let mut running = (entry.cpu_ns as f64 / wall).min(1.0);
         let queue = (entry.delay_ns as f64 / wall).min(1.0 - running);
+        if entry.blocks == Some(0) {
+            // It never gave its CPU away: what no clock of the thread counts, the hypervisor had taken from it.
+            running = 1.0 - queue;
+        }
         let in_kernel = table::running_in_kernel(self.rows, &entry.doing).map_or(0.0, |cause| {
             let share = (entry.kernel_ns as f64 / wall).min(running);
             self.add(cause, share * here);

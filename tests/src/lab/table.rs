@@ -1,14 +1,15 @@
 //! What is done decides the cause: the table of docs/lab.md.
 
 use super::scenario::Parts;
+use super::score::NO_REQUEST;
 
 /// Time that the account does not cover.
 pub const UNLOGGED: &str = "unlogged";
 
 const TABLE: &[(&str, Parts)] = &[
     ("read", ["preprocessing", "cpu_starved", "disk"]),
-    ("decode", ["preprocessing", "cpu_starved", "preprocessing"]),
-    ("host", ["host_code", "cpu_starved", "host_code"]),
+    ("decode", ["preprocessing", "cpu_starved", UNLOGGED]),
+    ("host", ["host_code", "cpu_starved", UNLOGGED]),
     ("sleep", ["host_code", "cpu_starved", "sleep"]),
     ("checkpoint", ["checkpoint", "checkpoint", "checkpoint"]),
     ("startup", ["worker_startup", "worker_startup", "worker_startup"]),
@@ -17,7 +18,7 @@ const TABLE: &[(&str, Parts)] = &[
     ("fetch", ["pin_memory", "cpu_starved", "ipc"]),
     ("receive", ["host_code", "cpu_starved", "ipc"]),
     ("recv", ["preprocessing", "cpu_starved", "network"]),
-    ("idle", [UNLOGGED, "cpu_starved", "network"]),
+    ("idle", [UNLOGGED, "cpu_starved", NO_REQUEST]),
 ];
 
 /// The causes of the three parts of an entry that does `doing`; rows of the scenario come first.

@@ -1,8 +1,8 @@
 """A workload's own account of what each of its threads did and waited for, by clocks that the tracer does not touch.
 
 One JSON object a line; times are nanoseconds of CLOCK_MONOTONIC, `cpu_ns` is the thread's CPU clock, `delay_ns` its time
-on a run queue without a CPU (the second field of /proc/thread-self/schedstat). docs/lab.md describes the entries and how
-they are scored.
+on a run queue without a CPU (the second field of /proc/thread-self/schedstat), `blocks` how often it gave its CPU away to wait
+(voluntary context switches). docs/lab.md describes the entries and how they are scored.
 """
 
 import contextlib
@@ -36,14 +36,15 @@ class Clocks:
         # Read again if the CPU was lost in between, since the times would not belong together.
         while True:
             before = self.delay()
-            stamp = (time.monotonic_ns(), time.thread_time_ns(), self.delay(), self.kernel())
+            stamp = (time.monotonic_ns(), time.thread_time_ns(), self.delay(), *self.kernel_and_blocks())
             if stamp[2] == before:
                 return stamp
 
     @staticmethod
-    def kernel():
-        """CPU time inside the kernel. By the timer tick, so right on average only."""
-        return int(resource.getrusage(resource.RUSAGE_THREAD).ru_stime * 1e9)
+    def kernel_and_blocks():
+        """CPU time inside the kernel (by the timer tick, so right on average only), and voluntary context switches."""
+        usage = resource.getrusage(resource.RUSAGE_THREAD)
+        return int(usage.ru_stime * 1e9), usage.ru_nvcsw
 
 
 def told_at(start, now, when):
@@ -105,6 +106,8 @@ class TruthLog:
 
     def entry(self, what, item, start, end, thread=None):
         """An entry between two stamps of this thread's clocks; `thread` is that a wait is for, whatever it does."""
+        # A stamp that was put together by hand has no more than three times.
+        whole = len(start) > 3 and len(end) > 3
         self.write(
             {
                 "pid": self.pid,
@@ -116,8 +119,8 @@ class TruthLog:
                 "end_ns": end[0],
                 "cpu_ns": end[1] - start[1],
                 "delay_ns": end[2] - start[2],
-                # A stamp that was put together by hand has no such time.
-                "kernel_ns": end[3] - start[3] if len(start) > 3 and len(end) > 3 else 0,
+                "kernel_ns": end[3] - start[3] if whole else 0,
+                "blocks": end[4] - start[4] if whole else None,
             }
         )
 

@@ -23,20 +23,36 @@ pub fn find(tl: &Timeline, evidence: &Evidence, pid: Pid) -> HashSet<FileIx> {
         }
         synced.extend(&of.synced);
     }
-    let is_created = |file: FileIx| {
-        let path = tl.file(file).and_then(|f| tl.path_of(f));
-        path.is_some_and(|path| evidence.created.contains_key(&(pid, path.to_owned())))
-    };
+    let created: HashSet<&str> = created_by(evidence, pid).map(|(path, _)| name(path)).collect();
+    let is_created =
+        |file: FileIx| tl.file(file).and_then(|f| tl.path_of(f)).is_some_and(|path| created.contains(name(path)));
     let by_writing =
         written.into_iter().filter(|(file, time)| *time >= HEAVY || is_created(*file)).map(|(file, _)| file);
     by_writing.chain(synced).collect()
 }
 
-/// Paths of checkpoint files, and when they were opened to be written anew, as far as that is known.
+/// What a process opened so that it was created, and when.
+fn created_by(evidence: &Evidence, pid: Pid) -> impl Iterator<Item = (&str, &Vec<MonoNs>)> {
+    evidence.created.iter().filter(move |((by, _), _)| *by == pid).map(|((_, path), times)| (path.as_str(), times))
+}
+
+/// The last part of a path. A program may open a file by a relative path or through symbolic links, so that only this is the same
+/// as in the path that the kernel knows it by.
+fn name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Paths of checkpoint files, also as the process gave them, and when they were opened to be written anew, as far as that is
+/// known.
 pub fn opened(tl: &Timeline, evidence: &Evidence, pid: Pid, files: &HashSet<FileIx>) -> (HashSet<String>, Vec<MonoNs>) {
-    let paths: HashSet<String> = files.iter().filter_map(|ix| tl.path_of(tl.file(*ix)?)).map(str::to_owned).collect();
-    let times = paths.iter().filter_map(|p| evidence.created.get(&(pid, p.clone()))).flatten();
-    let mut times: Vec<MonoNs> = times.copied().collect();
+    let mut paths: HashSet<String> =
+        files.iter().filter_map(|ix| tl.path_of(tl.file(*ix)?)).map(str::to_owned).collect();
+    let names: HashSet<String> = paths.iter().map(|path| name(path).to_owned()).collect();
+    let mut times = Vec::new();
+    for (path, at) in created_by(evidence, pid).filter(|(path, _)| names.contains(name(path))) {
+        paths.insert(path.to_owned());
+        times.extend(at);
+    }
     times.sort_unstable();
     (paths, times)
 }
@@ -110,7 +126,8 @@ fn is_step(s: &Segment) -> bool {
 fn puts_in_place(s: &Segment) -> bool {
     // close, truncate, ftruncate, rename, unlink, unlinkat, renameat, renameat2
     const CALLS: [i16; 8] = [3, 76, 77, 82, 87, 263, 264, 316];
-    matches!(s.what, What::Blocked(w) if w.uninterruptible && CALLS.contains(&w.syscall.0))
+    // Not only in D state: who waits for a user-space or network file system may be interrupted.
+    matches!(s.what, What::Blocked(w) if CALLS.contains(&w.syscall.0))
 }
 
 #[cfg(test)]

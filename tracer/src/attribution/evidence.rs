@@ -15,6 +15,8 @@ const SAMPLE: Nanos = Nanos::from_millis(5);
 const MOST_OPENS: usize = 10_000;
 /// `O_CREAT` (`asm-generic/fcntl.h`).
 const O_CREAT: u32 = 0o100;
+/// `O_APPEND`: of a log, which is no checkpoint.
+const O_APPEND: u32 = 0o2000;
 
 /// What a recording tells of the roles of its threads.
 #[derive(Debug, Default)]
@@ -136,7 +138,7 @@ fn reads(call: CallKind) -> bool {
 impl Witness for Evidence {
     fn open(&mut self, o: &FileOpen) {
         let Some(outcome) = o.outcome.filter(|r| r.result >= 0) else { return };
-        if outcome.flags & O_CREAT != 0 {
+        if outcome.flags & (O_CREAT | O_APPEND) == O_CREAT {
             let times = self.created.entry((o.pid, o.path.clone())).or_default();
             if times.len() < MOST_OPENS {
                 times.push(o.time);

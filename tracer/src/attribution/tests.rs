@@ -4,7 +4,9 @@ mod adversaries;
 mod ranks;
 
 use super::*;
-use crate::events::{Event, FileRef, OffCpu, SleepState, Syscall, TaskEvent, TaskWhat, Waker, Wakeup};
+use crate::events::{
+    Event, FileOpen, FileRef, NamedFile, OffCpu, OpenOutcome, SleepState, Syscall, TaskEvent, TaskWhat, Waker, Wakeup,
+};
 use crate::gpu::{Activity, BusyInterval, GpuSource};
 use crate::timeline::TimelineBuilder;
 use crate::units::{DevId, GpuIndex, MonoNs, Nanos, Tid};
@@ -375,6 +377,28 @@ fn a_file_that_is_synced_is_a_checkpoint_and_one_that_is_only_appended_to_is_not
     assert_eq!(causes(log.clone(), &[(0, 10), (50, 60)], 60), vec![(Cause::Disk, 20), (Cause::HostCode, 20)]);
     let checkpoint = [log, vec![off(1, 1, 40, 50, 50, fsync).on_disk()]].concat();
     assert_eq!(causes(checkpoint, &[(0, 10), (50, 60)], 60), vec![(Cause::Checkpoint, 30), (Cause::HostCode, 10)]);
+}
+
+#[test]
+fn a_checkpoint_is_known_by_its_name_where_links_or_relative_paths_lead_to_it() {
+    const CREATE: u32 = 0o1101;
+    const APPEND: u32 = 0o2000;
+    let of = |opened: &str, flags| {
+        let write = off(1, 1, 20, 40, 40, WRITE).on_disk();
+        let named = NamedFile { file: write.file.unwrap(), path: "/mnt/real/last.pt".into() };
+        let outcome = Some(OpenOutcome { latency: Nanos(1), result: 3, flags });
+        let open =
+            FileOpen { time: ms(15), tid: Tid(1), pid: Pid(1), syscall: Syscall(257), path: opened.into(), outcome };
+        let events = vec![Event::NamedFile(named), Event::Open(open), Event::OffCpu(write)];
+        let (_, a) = attribution(events, &[(0, 10), (50, 60)], 60);
+        (a.totals.of(Cause::Checkpoint), a.roles.checkpoint_opens, a.roles.checkpoint_paths.contains(opened))
+    };
+    for opened in ["/mnt/real/last.pt", "/link/last.pt", "last.pt"] {
+        assert_eq!(of(opened, CREATE), (Nanos::from_millis(25), vec![ms(15)], true), "{opened}");
+    }
+    let nothing = (Nanos::ZERO, vec![], false);
+    assert_eq!(of("/mnt/real/other.pt", CREATE), nothing);
+    assert_eq!(of("last.pt", CREATE | APPEND), nothing, "what is appended to is a log");
 }
 
 #[test]

@@ -221,7 +221,6 @@ impl<'a> Walker<'a> {
         const OPENS: [i16; 4] = [2, 85, 257, 437];
         line.pid == self.roles.feeder_pid
             && OPENS.contains(&i.syscall.0)
-            && i.is_uninterruptible()
             && self.tl.blocked_path(line, i).is_some_and(|path| self.roles.checkpoint_paths.contains(path))
     }
 

@@ -22,4 +22,4 @@ pub use samples::{RawSample, WindowBuilder};
 pub use state::{is_throttled, state_sentences};
 pub use thread::{GpuThread, spawn};
 pub use trace::{ImportedTrace, RecordingClocks, TraceKind, busy_line, check_overlap, merge_traces, read_trace};
-pub use windows::{begin_work, end_work, pool, windows_to_activity};
+pub use windows::{begin_work, end_work, pool, probable_begin, probable_end, windows_to_activity};

@@ -176,7 +176,14 @@ impl WindowBuilder {
     }
 
     /// The recording ends: tells what was held back.
+    ///
+    /// A current rate is the driver's last finished window, not the time up to its reading. So where samples come, rates read
+    /// within a period of the last of them only say that sample's value again, and of the time since nothing is known.
     pub fn finish(&mut self, out: &mut Vec<GpuWindow>) {
+        if !self.on_rates && self.last_sample == Some(self.covered) {
+            let told = MonoNs(self.covered.0 + self.period.0);
+            self.rates.retain(|(t, _)| *t > told);
+        }
         self.spend_rates(MonoNs(u64::MAX), true, out);
     }
 

@@ -219,3 +219,21 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn the_last_rates_say_the_last_sample_again() {
+    let (mut b, mut out) = (builder(10_000), Vec::new());
+    b.add_samples(&samples(&[(10_167, 40.0), (10_334, 6.0)]), &at(10_340), &mut out);
+    for ms in [10_380, 10_430, 10_480] {
+        b.add_rate(MonoNs(ms * MS), 6, &mut out);
+    }
+    b.finish(&mut out);
+    assert_eq!(told(&out), [(10_000, 10_167, 40), (10_167, 10_334, 6)], "nothing is known of the time since");
+    b.add_rate(MonoNs(10_520 * MS), 0, &mut out);
+    b.finish(&mut out);
+    assert_eq!(
+        told(&out)[2..],
+        [(10_334, 10_520, 0)],
+        "the sample is late, and the rate is already that of its window"
+    );
+}

@@ -65,6 +65,28 @@ pub fn begin_work(windows: &mut Vec<GpuWindow>, t: MonoNs) {
     windows.insert(n, before);
 }
 
+/// When the GPU's work probably ended in the window `last`: it went on as in the windows before, until the window's work was done.
+pub fn probable_end(windows: &[GpuWindow], last: usize) -> Option<MonoNs> {
+    let (w, before) = (windows.get(last)?, windows.get(..last)?);
+    Some(w.end.min(MonoNs(w.start.0 + lasted(w, before.iter().rev())?)))
+}
+
+/// When it probably began in the window `first`.
+pub fn probable_begin(windows: &[GpuWindow], first: usize) -> Option<MonoNs> {
+    let (w, after) = (windows.get(first)?, windows.get(first + 1..)?);
+    Some(w.start.max(MonoNs(w.end.0.saturating_sub(lasted(w, after.iter())?))))
+}
+
+/// How long the work of a window would have lasted at the utilization of its neighbours, nearest first, ns.
+fn lasted<'a>(w: &GpuWindow, neighbours: impl Iterator<Item = &'a GpuWindow>) -> Option<u64> {
+    const NEIGHBOURS: usize = 4;
+    let length = |w: &GpuWindow| w.end.since(w.start).0 as f64;
+    let busy = |w: &GpuWindow| f64::from(w.utilization.clamp(0.0, 100.0)) / 100.0 * length(w);
+    let near = neighbours.take(NEIGHBOURS).take_while(|n| n.utilization > 0.0);
+    let (worked, all) = near.fold((0.0, 0.0), |(worked, all), n| (worked + busy(n), all + length(n)));
+    (worked > 0.0).then(|| (busy(w) * all / worked) as u64)
+}
+
 /// Joins neighbouring windows in which the GPU was busy for a part of the time to windows of at least `length`. Where a window
 /// begins and ends is known to some milliseconds only, so that a short gap at an edge is counted in the wrong one; over a longer
 /// window that evens out. Windows without any work, or full of it, say all there is to know and stay.
@@ -142,6 +164,19 @@ mod tests {
         assert_eq!(said(&windows)[..2], [(0, 50, 100.0), (50, 100, 0.0)], "as much as it did takes its time");
         begin_work(&mut windows, MonoNs(130));
         assert_eq!(said(&windows)[2..5], [(100, 120, 0.0), (120, 140, 100.0), (140, 200, 0.0)]);
+    }
+
+    #[test]
+    fn at_its_edges_work_went_on_as_beside_them() {
+        let mut windows = vec![window(0, 0, 100, 10.0), window(0, 100, 200, 50.0), window(0, 200, 300, 30.0)];
+        windows.push(window(0, 300, 400, 20.0));
+        assert_eq!(probable_end(&windows, 3), Some(MonoNs(300 + 20 * 300 / 90)));
+        assert_eq!(probable_begin(&windows, 0), Some(MonoNs(100 - 10 * 300 / 100)));
+        // As much as its neighbours: it was not cut. No neighbour with work: nobody can tell.
+        assert_eq!(probable_end(&windows, 1), Some(MonoNs(200)));
+        assert_eq!(probable_end(&windows, 0), None);
+        windows[2].utilization = 0.0;
+        assert_eq!(probable_end(&windows, 3), None);
     }
 
     #[test]

@@ -107,17 +107,24 @@ fn trust(
             found.lag, found.give_or_take, found.agreement.0, found.agreement.1
         ));
     }
-    // What comes before the first work of the job and after the last is no idle time of a training.
-    if let (Some(first), Some((entered, _))) = (windows.iter().find(|w| w.utilization > 0.0), in_driver.first())
-        && *entered < first.end
-    {
-        gpu::begin_work(windows, *entered);
+    // What comes before the first work of the job and after the last is no idle time of a training. A time in the driver is known
+    // to be inside; beyond it the work went on for about as long as the window's utilization says.
+    let edge = |n: Option<usize>, probable: fn(&[GpuWindow], usize) -> Option<MonoNs>| {
+        n.and_then(|n| Some((*windows.get(n)?, probable(windows, n))))
+    };
+    let first = edge(windows.iter().position(|w| w.utilization > 0.0), gpu::probable_begin);
+    let last = edge(windows.iter().rposition(|w| w.utilization > 0.0), gpu::probable_end);
+    if let Some((first, probable)) = first {
+        let entered = in_driver.first().map(|(entered, _)| *entered).filter(|t| *t < first.end);
+        if let Some(t) = entered.into_iter().chain(probable).min() {
+            gpu::begin_work(windows, t);
+        }
     }
-    if let (Some(last), Some((_, left))) = (windows.iter().rposition(|w| w.utilization > 0.0), in_driver.last())
-        && known == tl.span.1
-        && windows.get(last).is_some_and(|w| w.start < *left)
-    {
-        gpu::end_work(windows, *left);
+    if let Some((last, probable)) = last {
+        let left = in_driver.last().map(|(_, left)| *left).filter(|t| known == tl.span.1 && *t > last.start);
+        if let Some(t) = left.into_iter().chain(probable).max() {
+            gpu::end_work(windows, t);
+        }
     }
     gpu::pool(windows, POOLED);
     true
