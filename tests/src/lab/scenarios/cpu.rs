@@ -23,8 +23,12 @@ const LOCK: &[(&str, Parts)] = &[
     ("host", ["preprocessing", "cpu_starved", "host_code"]),
 ];
 
+/// Threads of a pool block for nothing but Python's global lock, and the one that holds it decodes as well.
+const POOL_LOCK: &[(&str, Parts)] = &[("decode", ["preprocessing", "cpu_starved", "preprocessing"])];
+
 /// Whoever blocks waits for the lock, and all that hold it prepare data.
 const LOADER_LOCK: &[(&str, Parts)] = &[
+    POOL_LOCK[0],
     ("read", ["preprocessing", "cpu_starved", "preprocessing"]),
     ("handover", ["ipc", "cpu_starved", "preprocessing"]),
     ("host", ["host_code", "cpu_starved", "preprocessing"]),
@@ -120,7 +124,7 @@ pub fn scenarios() -> Vec<Scenario> {
             "every worker brings a pool of threads: eight threads decode on two CPUs",
             || loader("--workers 2 --decode-threads 4 --work-ms 16 --compute-ms 10"),
             ahead,
-            &[],
+            POOL_LOCK,
             &["cpu_starvation"],
         ),
         scenario(
