@@ -24,6 +24,8 @@ def main():
     end = time.monotonic() + args.seconds
     while time.monotonic() < end:
         sum(range(10_000))
+    # Not by the interpreter's own end, which would wait for the thread that reads.
+    os._exit(0)
 
 
 if __name__ == "__main__":
