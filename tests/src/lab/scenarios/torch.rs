@@ -37,8 +37,8 @@ pub fn scenarios() -> Vec<Scenario> {
         ),
         torch!(
             "torch-forkserver",
-            "two workers below a fork server decode for longer than the GPU computes",
-            ["--workers", "2", "--work-ms", "24", "--start-method", "forkserver"],
+            "one worker below a fork server decodes for longer than the GPU computes",
+            ["--workers", "1", "--work-ms", "10", "--start-method", "forkserver"],
             ["data_loading"]
         ),
         torch!(
