@@ -44,7 +44,7 @@ pub struct Entry {
     pub tid: u32,
     /// What it did: a row of the scorer's table, or [`Entry::WAIT`].
     pub doing: String,
-    /// For which item; with a wait, the item that was waited for.
+    /// For which item; with a wait for no thread, the item that was waited for.
     pub item: Option<String>,
     /// With a wait: the thread that was waited for, whatever it did.
     pub thread: Option<u32>,
@@ -75,7 +75,7 @@ impl Entry {
 pub struct Account {
     /// Entries of each thread in order of time.
     threads: HashMap<u32, Vec<Entry>>,
-    /// Entries that did something for an item, in order of their end.
+    /// Entries that did something for an item, or waited for a thread on its way, in order of their end.
     items: HashMap<String, Vec<Entry>>,
     /// Since when which thread feeds a GPU, in order of time.
     feeders: BTreeMap<u32, Vec<(u64, u32)>>,
@@ -161,7 +161,7 @@ impl Account {
                 ensure!(a.span.end <= b.span.start, "entries of thread {} overlap: {a:?} and {b:?}", a.tid);
             }
         }
-        for entry in self.threads.values().flatten().filter(|e| !e.is_wait()) {
+        for entry in self.threads.values().flatten().filter(|e| !e.is_wait() || e.thread.is_some()) {
             if let Some(item) = &entry.item {
                 self.items.entry(item.clone()).or_default().push(entry.clone());
             }

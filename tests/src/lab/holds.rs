@@ -338,7 +338,10 @@ impl Hold for BusyCpus {
 }
 
 /// A process outside the job. It ends when its standard input is closed, so it does not outlive a killed lab.
-fn helper(script: &str, args: &[&str], data: Option<&Path>) -> Result<ChildGuard> {
+///
+/// # Errors
+/// If it cannot be started.
+pub fn helper(script: &str, args: &[&str], data: Option<&Path>) -> Result<ChildGuard> {
     let words = python(script, args)?;
     let (program, args) = words.split_first().context("a command line has a program")?;
     let mut command = Command::new(program);

@@ -7,6 +7,7 @@ pub mod holds;
 pub mod judge;
 pub mod kinds;
 pub mod mend;
+pub mod nfs;
 mod profile;
 pub mod run;
 pub mod scenario;

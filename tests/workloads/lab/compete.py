@@ -16,7 +16,7 @@ def end_with_owner():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cpu", type=int, help="stay on this CPU")
-    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--seconds", type=float, default=120.0)
     args = parser.parse_args()
     threading.Thread(target=end_with_owner, daemon=True).start()
     if args.cpu is not None:
@@ -24,6 +24,8 @@ def main():
     end = time.monotonic() + args.seconds
     while time.monotonic() < end:
         sum(range(10_000))
+    # Not by the interpreter's own end, which would wait for the thread that reads.
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ def arguments():
     parser.add_argument("--cold-epochs", type=int, default=1000, help="epochs whose reads find nothing in the page cache")
     parser.add_argument("--table-mb", type=int, default=64, help="size of the table of --read table, in every process")
     parser.add_argument("--work-ms", type=float, default=0.0, help="CPU time of decoding a sample")
+    parser.add_argument("--work", choices=["native", "python"], default="native", help="python holds the global lock")
     parser.add_argument("--decode-threads", type=int, default=0, help="threads in every worker that share the decoding")
     parser.add_argument("--sleep-ms", type=float, default=0.0, help="main sleeps so long in each step")
     parser.add_argument("--lock-threads", type=int, default=0, help="threads of main that hold Python's global lock")
@@ -68,17 +69,19 @@ class Account:
         self.entries.append((what, item, self.last, now, thread))
         self.last = now
 
-    def was_idle(self, until):
-        """There was nothing to do until then, by the clock of the one who brought the work.
-
-        Until then this thread slept. The kernel's run-queue clock says otherwise at times: since Linux 6.12 a sleeper may stay
-        on its queue for a while, and its clock starts when it is moved to another one.
-        """
+    def waited(self, item, until):
+        """A wait for an item that was there at that time. Since then this thread was on its way back: it waited for a CPU, or for
+        Python's global lock, and blocked for nothing else."""
         now = self.clocks.stamp()
-        start, middle = self.last, min(max(until, self.last[0]), now[0])
-        self.entries.append(("idle", None, start, (middle, start[1], start[2]), None))
-        delay = min(now[2] - start[2], now[0] - middle)
-        self.entries.append(("idle", None, (middle, start[1], start[2]), (now[0], now[1], start[2] + delay), None))
+        told, back = truthlog.told_at(self.last, now, until)
+        self.entries += [("wait", item, self.last, told, None), ("host", None, told, back, None)]
+        self.last = now
+
+    def was_idle(self, until):
+        """There was nothing to do until then, by the clock of the one who brought the work."""
+        now = self.clocks.stamp()
+        told, back = truthlog.told_at(self.last, now, until)
+        self.entries += [("idle", None, self.last, told, None), ("idle", None, told, back, None)]
         self.last = now
 
     def write(self):
@@ -100,11 +103,14 @@ class Samples:
         """Like libraries that bring a pool of threads of their own."""
         items = [f"{batch}/{n}" for n in range(self.threads)]
         told = time.monotonic_ns()
-        for item, done in [(item, self.pool.submit(self.decode_part, item, told)) for item in items]:
-            done.result()
+        parts = [(item, threading.Semaphore(0)) for item in items]
+        for item, done in parts:
+            self.pool.submit(self.decode_part, item, told, done)
+        for item, done in parts:
+            done.acquire()
             account.did("wait", item)
 
-    def decode_part(self, item, told):
+    def decode_part(self, item, told, done):
         clocks = self.log.clocks()
         # From when it was told to: until it gets a CPU, it waits for one.
         last = getattr(self.local, "last", None)
@@ -114,7 +120,10 @@ class Samples:
             now = clocks.stamp()
             self.log.entry("decode", item, start, now)
             start = now
-        self.local.last = start
+        done.release()
+        # It may have lost its CPU before it could say that it is done.
+        self.local.last = clocks.stamp()
+        self.log.entry("decode", item, start, self.local.last)
 
     def make(self, batch, account):
         checksum = 0
@@ -191,7 +200,8 @@ class Workers:
             self.sent += 1
         self.account.did("host")
         got, made = self.results[batch % count].recv()
-        self.account.did("wait", batch, self.threads[batch % count])
+        thread = self.threads[batch % count]
+        self.account.did("wait", None if thread else batch, thread)
         if got != batch:
             sys.exit(f"loader.py: batch {got} came instead of {batch}")
         return made
@@ -226,10 +236,14 @@ class Channel:
         return not self.queue.empty()
 
     def recv(self):
+        return self.queue.get()[0]
+
+    def recv_and_when(self):
+        """What was sent, and when."""
         return self.queue.get()
 
     def send(self, what):
-        self.queue.put(what)
+        self.queue.put((what, time.monotonic_ns()))
 
 
 class Threads:
@@ -252,8 +266,8 @@ class Threads:
             self.indices[self.sent % count].send(self.sent)
             self.sent += 1
         self.account.did("host")
-        _, made = self.results[batch % count].recv()
-        self.account.did("wait", batch)
+        (_, made), sent = self.results[batch % count].recv_and_when()
+        self.account.waited(batch, sent)
         return made
 
     def close(self):
@@ -324,7 +338,9 @@ def main():
     args = arguments()
     if args.join and not args.workers:
         join(args)
-    work = job.Work("native")
+    work = job.Work(args.work)
+    # Only where the lock is what it is about: many threads that keep it while they look at their clocks hold up each other.
+    truthlog.Clocks.keep_lock = args.work == "python"
     for _ in range(args.lock_threads):
         threading.Thread(target=hold_the_lock, args=(job.Work("python"),), daemon=True).start()
     if not args.made:

@@ -1,27 +1,20 @@
 #!/usr/bin/env python3
 """Training over PyTorch's DataLoader with a simulated GPU; it keeps an account of every thread that carries a batch.
 
-An item of the account is a batch, `epoch:number`. Hooks on the queues and on the pickling of a batch tell when it was handed
-over, also in threads that the loader itself makes.
+An item of the account is a batch, `epoch:number`. How it is handed over is told by handover.py.
 """
 
 import itertools
 import os
 import threading
 import time
-from multiprocessing.connection import Connection
-from multiprocessing.resource_sharer import DupFd
 
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
 import job
-from truthlog import Chain, TruthLog
-
-# A thread that needs Python's global lock asks for it after 5 ms: shorter waits are for something else.
-LOCK_NS = 2_500_000
-
-local = threading.local()
+from handover import Batch, chain_of, hook_fetching, hook_waiting, local
+from truthlog import TruthLog
 
 
 def arguments():
@@ -77,7 +70,8 @@ class Files(Dataset):
         chain = chain_of(self.log)
         info = torch.utils.data.get_worker_info()
         if n % self.args.batch == 0 and info is not None:
-            chain.skip()
+            hook_waiting()
+            chain.mark("decode")
         data = job.read_file(self.paths[n % len(self.paths)])
         if info is not None:
             chain.mark("read", item)
@@ -95,13 +89,6 @@ class Files(Dataset):
         return item, tensor
 
 
-def chain_of(log):
-    """The chain of this thread of this process."""
-    if getattr(local, "pid", None) != os.getpid():
-        local.pid, local.chain = os.getpid(), Chain(log)
-    return local.chain
-
-
 class Collate:
     """Makes a batch of samples."""
 
@@ -113,96 +100,6 @@ class Collate:
         tensor = default_collate([tensor for _, tensor in samples])
         chain_of(self.log).mark("decode", item)
         return Batch(self, item, tensor, os.getpid(), chain_of(self.log).last)
-
-
-class Sender:
-    """Unpickled before the tensor of its batch: tells the receiver whose it is."""
-
-    def __init__(self, item, pid):
-        self.item, self.pid = item, pid
-
-    def __reduce__(self):
-        return note_sender, (self.item, self.pid)
-
-
-def note_sender(item, pid):
-    local.sender = Sender(item, pid)
-    return local.sender
-
-
-def rebuild(collate, sender, tensor):
-    return Batch(collate, sender.item, tensor, sender.pid, None)
-
-
-class Batch:
-    """A tensor and its item."""
-
-    def __init__(self, collate, item, tensor, pid, made):
-        self.collate, self.item, self.tensor, self.pid, self.made = collate, item, tensor, pid, made
-
-    def __reduce__(self):
-        # Called in the thread that sends. Until now it slept, and perhaps waited for the global lock of its process.
-        log = self.collate.log
-        now = log.clocks().stamp()
-        last = getattr(local, "sent", None)
-        delay = now[2] - last[2] if last else 0
-        cpu = now[1] - last[1] if last else 0
-        since = (max(self.made[0], last[0] if last else 0), now[1] - cpu, now[2] - delay)
-        if now[0] - self.made[0] - delay > LOCK_NS:
-            log.entry("wait", None, since, now, thread=self.pid)
-        else:
-            log.entry("handover", self.item, since, now)
-        local.sending = (log, self.item, now)
-        return rebuild, (self.collate, Sender(self.item, self.pid), self.tensor)
-
-    def pin_memory(self, device=None):
-        """What a copy to page-locked memory costs: a copy."""
-        chain = chain_of(self.collate.log)
-        chain.mark("fetch", self.item)
-        for _ in range(self.collate.args.pin_copies):
-            pinned = self.tensor.clone()
-        chain.mark("pin", self.item)
-        return Batch(self.collate, self.item, pinned, self.pid, None)
-
-
-def hook_sending():
-    """The thread that sends a batch logs its way through the pipe."""
-    send_bytes = Connection.send_bytes
-
-    def logged(self, *args, **kwargs):
-        sending = local.__dict__.pop("sending", None)
-        result = send_bytes(self, *args, **kwargs)
-        if sending:
-            log, item, start = sending
-            local.sent = log.clocks().stamp()
-            log.entry("handover", item, start, local.sent)
-        return result
-
-    Connection.send_bytes = logged
-
-
-def hook_fetching(log):
-    """Whoever receives a batch fetches the descriptor of its memory from a thread of the worker, which needs the lock."""
-    detach = DupFd.detach
-
-    def logged(self):
-        chain = chain_of(log)
-        what = "fetch" if threading.current_thread() is not threading.main_thread() else "receive"
-        item = getattr(local, "sender", None) and local.sender.item
-        chain.mark(what, item)
-        begin = chain.last
-        fd = detach(self)
-        now = log.clocks().stamp()
-        if now[0] - begin[0] - (now[2] - begin[2]) > LOCK_NS:
-            chain.mark("wait", thread=local.sender.pid)
-        else:
-            chain.mark(what, item)
-        return fd
-
-    DupFd.detach = logged
-
-
-hook_sending()
 
 
 class Main:
@@ -241,11 +138,9 @@ class Main:
             chain = chain_of(self.log)
             sender = getattr(local, "sender", None)
             chain.mark("fetch", sender and sender.item)
-            begin = chain.last
             arrived = poll(timeout)
             # For which batch will be known when it is unpickled.
-            local.arrival = (begin, self.log.clocks().stamp())
-            chain.last = local.arrival[1]
+            chain.woken("fetch")
             return arrived
 
         if results is data:
@@ -286,21 +181,26 @@ class Backward(threading.Thread):
         self.args, self.gpu, self.log = args, gpu, log
         self.main = threading.get_native_id()
         self.wanted, self.done = threading.Semaphore(0), threading.Semaphore(0)
+        self.done_ns = 0
         self.start()
 
     def run(self):
         chain = chain_of(self.log)
         while True:
-            chain.skip()
             self.wanted.acquire()
             chain.mark("wait", thread=self.main)
             self.log.feeder()
             self.gpu.compute(self.args.backward_ms, lambda: chain.mark("host"), chain.skip)
+            self.done_ns = time.monotonic_ns()
+            chain.mark("host")
             self.done.release()
 
-    def __call__(self):
+    def __call__(self, chain):
+        """Main's way through it, by its account."""
+        chain.mark("host")
         self.wanted.release()
         self.done.acquire()
+        chain.waited(self.done_ns, thread=self.native_id)
 
 
 def hold_the_lock(work, stop):
@@ -340,9 +240,7 @@ def train(args, main, gpu, log, work):
             log.feeder()
         gpu.compute(args.compute_ms, lambda: chain.mark("host"), chain.skip)
         if backward:
-            chain.mark("host")
-            backward()
-            chain.skip()
+            backward(chain)
     stop.set()
 
 

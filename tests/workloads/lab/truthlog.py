@@ -6,6 +6,7 @@ on a run queue without a CPU (the second field of /proc/thread-self/schedstat), 
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import resource
@@ -13,15 +14,28 @@ import threading
 import time
 
 
+# Called without giving up Python's global lock.
+pread = ctypes.PyDLL(None, use_errno=True).pread
+pread.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_long]
+
+
 class Clocks:
     """Wall, CPU and run-queue time of the thread that makes it."""
+
+    # Whether looking at the clock is no occasion to lose Python's global lock.
+    keep_lock = False
 
     def __init__(self):
         self.tid = threading.get_native_id()
         self.schedstat = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        self.text = ctypes.create_string_buffer(96)
 
     def delay(self):
-        return int(os.pread(self.schedstat, 96, 0).split()[1])
+        if not self.keep_lock:
+            return int(os.pread(self.schedstat, 96, 0).split()[1])
+        if pread(self.schedstat, self.text, 95, 0) <= 0:
+            raise OSError(ctypes.get_errno(), "cannot read /proc/thread-self/schedstat")
+        return int(self.text.value.split()[1])
 
     def stamp(self):
         # Read again if the CPU was lost in between, since the times would not belong together.
@@ -36,6 +50,17 @@ class Clocks:
         """CPU time inside the kernel (by the timer tick, so right on average only), and voluntary context switches."""
         usage = resource.getrusage(resource.RUSAGE_THREAD)
         return int(usage.ru_stime * 1e9), usage.ru_nvcsw
+
+
+def told_at(start, now, when):
+    """Splits what a thread did between two stamps where it was told to go on: until then it slept.
+
+    Gives back the end of the first part and that of the second. The kernel's run-queue clock says otherwise at times: since
+    Linux 6.12 a sleeper may stay on its queue for a while, and its clock starts when it is moved to another one.
+    """
+    middle = min(max(when, start[0]), now[0])
+    delay = min(now[2] - start[2], now[0] - middle)
+    return (middle, start[1], start[2]), (now[0], now[1], start[2] + delay)
 
 
 class TruthLog:
@@ -120,6 +145,25 @@ class Chain:
         """Since the last mark, this thread did `what`."""
         now = self.log.clocks().stamp()
         self.log.entry(what, item, self.last, now, thread)
+        self.last = now
+
+    def waited(self, until, item=None, thread=None):
+        """A wait that was over at that time. Since then this thread was on its way back: it waited for a CPU, or for Python's
+        global lock, and blocked for nothing else."""
+        now = self.log.clocks().stamp()
+        told, back = told_at(self.last, now, until)
+        self.log.entry("wait", item, self.last, told, thread)
+        self.log.entry("host", None, told, back)
+        self.last = now
+
+    def woken(self, what, thread=None):
+        """Slept since the last mark, then wanted a CPU, and did `what`. It slept until it was told to go on, and from then on for
+        `thread`: whoever asks why it slept told it before."""
+        now = self.log.clocks().stamp()
+        told, back = told_at(self.last, now, now[0] - (now[1] - self.last[1]) - (now[2] - self.last[2]))
+        if thread is not None:
+            self.log.entry("wait", None, self.last, told, thread)
+        self.log.entry(what, None, told, back)
         self.last = now
 
     def skip(self):

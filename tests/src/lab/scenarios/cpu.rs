@@ -1,7 +1,7 @@
 //! CPUs: too little of them, taken by others, or well used; and the training loop itself.
 
 use super::{program, python};
-use crate::lab::holds::{Ahead, CpuQuota, LimitedDisk, no_limits};
+use crate::lab::holds::{Ahead, BusyCpus, CpuQuota, LimitedDisk, no_limits};
 use crate::lab::scenario::{Free, Hold, Parts, Scenario};
 use anyhow::Result;
 use std::path::Path;
@@ -21,6 +21,17 @@ const LOCK: &[(&str, Parts)] = &[
     ("read", ["preprocessing", "cpu_starved", "host_code"]),
     ("decode", ["preprocessing", "cpu_starved", "host_code"]),
     ("host", ["preprocessing", "cpu_starved", "host_code"]),
+];
+
+/// Threads of a pool block for nothing but Python's global lock, now and then, and whoever holds it decodes as well.
+const POOL_LOCK: &[(&str, Parts)] = &[("decode", ["preprocessing", "cpu_starved", "preprocessing"])];
+
+/// Whoever blocks waits for the lock, and all that hold it prepare data.
+const LOADER_LOCK: &[(&str, Parts)] = &[
+    ("decode", ["preprocessing", "cpu_starved", "preprocessing"]),
+    ("read", ["preprocessing", "cpu_starved", "preprocessing"]),
+    ("handover", ["ipc", "cpu_starved", "preprocessing"]),
+    ("host", ["host_code", "cpu_starved", "preprocessing"]),
 ];
 
 /// Samples come from the page cache.
@@ -45,6 +56,10 @@ fn free(_: &Path) -> Result<Box<dyn Hold>> {
 
 fn half_a_cpu(_: &Path) -> Result<Box<dyn Hold>> {
     Ok(Box::new(CpuQuota::new(Duration::from_millis(25), Duration::from_millis(50))))
+}
+
+fn competitors(_: &Path) -> Result<Box<dyn Hold>> {
+    Ok(Box::new(BusyCpus::default()))
 }
 
 fn none() -> Option<String> {
@@ -97,11 +112,19 @@ pub fn scenarios() -> Vec<Scenario> {
             &["cpu_starvation"],
         ),
         scenario(
+            "competitor",
+            "main and its worker have little to do, but other processes want the CPUs",
+            || loader("--workers 1 --work-ms 0.5 --host-ms 15 --compute-ms 20"),
+            competitors,
+            &[],
+            &["cpu_starvation"],
+        ),
+        scenario(
             "cpu-nested-pools",
             "every worker brings a pool of threads: eight threads decode on two CPUs",
             || loader("--workers 2 --decode-threads 4 --work-ms 16 --compute-ms 10"),
             ahead,
-            &[],
+            POOL_LOCK,
             &["cpu_starvation"],
         ),
         scenario(
@@ -110,6 +133,14 @@ pub fn scenarios() -> Vec<Scenario> {
             || loader("--threads --workers 1 --work-ms 8 --compute-ms 10"),
             ahead,
             &[],
+            &["data_loading"],
+        ),
+        scenario(
+            "threads-lock",
+            "workers are threads of main that decode in Python, one at a time since they hold its global lock, as they keep main from it",
+            || loader("--threads --workers 2 --work python --work-ms 10 --compute-ms 10"),
+            ahead,
+            LOADER_LOCK,
             &["data_loading"],
         ),
         scenario(

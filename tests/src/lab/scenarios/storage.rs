@@ -5,6 +5,7 @@ use crate::lab::holds::{
     Ahead, All, BusyCpus, CheckpointsElsewhere, DataOnSlowDisk, DataOnSlowShare, FewRequests, LimitedDisk,
     ShortOfMemory, SlowServer, Slowness, no_fuse, no_limits, no_slow_disk, no_swap, no_uring,
 };
+use crate::lab::nfs::{DataOnNfs, no_nfs};
 use crate::lab::scenario::{Free, Hold, Parts, Scenario};
 use crate::swap::CompressedSwap;
 use anyhow::Result;
@@ -213,6 +214,12 @@ fn shares() -> Vec<Scenario> {
             loader "--read direct --batch 8 --compute-ms 4",
             |_| boxed(DataOnSlowShare::new(SLOW_SHARE)?),
             SHARE => ["storage_io"], unless no_fuse
+        },
+        job! {
+            "nfs": "a share over NFS, whose server is behind a slow link",
+            loader "--read files --compute-ms 5",
+            |_| boxed(DataOnNfs::new(ms(5))?),
+            SHARE => ["storage_io"], unless no_nfs
         },
         job! {
             "share-main": "no workers: main itself reads from a slow file system in user space",

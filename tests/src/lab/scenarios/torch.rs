@@ -31,15 +31,21 @@ pub fn scenarios() -> Vec<Scenario> {
         ),
         torch!(
             "torch-spawn",
-            "two spawned workers decode for longer than the GPU computes",
-            ["--workers", "2", "--work-ms", "12", "--start-method", "spawn"],
+            "one spawned worker decodes for longer than the GPU computes",
+            ["--workers", "1", "--work-ms", "10", "--start-method", "spawn"],
             ["data_loading"]
         ),
         torch!(
             "torch-forkserver",
-            "two workers below a fork server decode for longer than the GPU computes",
-            ["--workers", "2", "--work-ms", "12", "--start-method", "forkserver"],
+            "one worker below a fork server decodes for longer than the GPU computes",
+            ["--workers", "1", "--work-ms", "10", "--start-method", "forkserver"],
             ["data_loading"]
+        ),
+        torch!(
+            "torch-many-workers",
+            "six workers on two CPUs take them from each other and from main",
+            ["--workers", "6", "--work-ms", "16", "--compute-ms", "10"],
+            ["cpu_starvation"]
         ),
         torch!(
             "torch-main",
@@ -55,8 +61,8 @@ pub fn scenarios() -> Vec<Scenario> {
         ),
         torch!(
             "torch-slow-worker",
-            "batches come in order, and one of the workers takes four times as long as the others",
-            ["--workers", "2", "--work-ms", "3", "--slow-worker", "4", "--compute-ms", "15"],
+            "batches come in order, and one of the workers takes six times as long as the others",
+            ["--workers", "2", "--work-ms", "3", "--slow-worker", "6", "--compute-ms", "15"],
             ["data_loading"]
         ),
         torch!(
