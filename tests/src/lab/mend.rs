@@ -73,8 +73,16 @@ pub fn head() -> String {
 /// If a run does not work, or a report lacks what its schema promises.
 pub fn run(pair: &Pair, seconds: f64) -> Result<Mended> {
     let ran = |(job, hold): Form| -> Result<Outcome> {
-        let scenario =
-            Scenario { name: pair.name, about: pair.mending, job, hold, rows: &[], verdict: &[], missing: || None };
+        let scenario = Scenario {
+            name: pair.name,
+            about: pair.mending,
+            job,
+            hold,
+            rows: &[],
+            verdict: &[],
+            at_least_s: 0.0,
+            missing: || None,
+        };
         run::run(&scenario, seconds, None)
     };
     let (before, after) = (ran(pair.before)?, ran(pair.after)?);

@@ -36,11 +36,12 @@ pub struct Outcome {
     pub nvml: Value,
 }
 
-/// Runs a scenario with a steady phase of so many seconds. All its files are copied to `keep`, also if it fails.
+/// Runs a scenario with a steady phase of so many seconds, or as many as it needs at least. All its files are copied to `keep`, also if it fails.
 ///
 /// # Errors
 /// If anything of it does not work; the message has what the job wrote to standard error.
 pub fn run(scenario: &Scenario, seconds: f64, keep: Option<&Path>) -> Result<Outcome> {
+    let seconds = seconds.max(scenario.at_least_s);
     let files = Files::new()?;
     let result = record(scenario, seconds, &files).and_then(|()| evaluate(scenario, &files, keep));
     if let Some(keep) = keep {

@@ -68,8 +68,16 @@ fn none() -> Option<String> {
 
 /// Every scenario of this file.
 pub fn scenarios() -> Vec<Scenario> {
-    let scenario =
-        |name, about, job, hold, rows, verdict| Scenario { name, about, job, hold, rows, verdict, missing: none };
+    let scenario = |name, about, job, hold, rows, verdict| Scenario {
+        name,
+        about,
+        job,
+        hold,
+        rows,
+        verdict,
+        at_least_s: 0.0,
+        missing: none,
+    };
     vec![
         scenario(
             "cpu-one-worker",

@@ -16,6 +16,7 @@ macro_rules! torch {
             hold: |_| Ok(Ahead::with(Box::new(Free))),
             rows: &[],
             verdict: &$verdict,
+            at_least_s: 0.0,
             missing: no_torch,
         }
     };
