@@ -10,6 +10,7 @@ mod deliveries;
 mod evidence;
 mod feeding;
 mod gaps;
+mod locks;
 mod placing;
 pub mod roles;
 mod running;

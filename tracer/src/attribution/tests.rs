@@ -403,6 +403,36 @@ fn a_checkpoint_is_known_by_its_name_where_links_or_relative_paths_lead_to_it() 
 }
 
 #[test]
+fn a_lock_that_was_asked_for_in_vain_was_held_by_who_lets_go_of_it() {
+    let lock = |from, wake, word| OffCpu { arg0: word, ..off(1, 1, from, wake, wake, FUTEX) };
+    // Thread 2 runs throughout. Thread 1 asks every 5 ms, and then finds the lock's mutex taken for a moment: by 2.
+    let asked = vec![lock(10, 15, 1000), lock(15, 20, 1004)];
+    let in_vain = causes_of(asked.clone());
+    assert_eq!(in_vain.of(Cause::Sleep), Nanos::from_millis(10), "nobody is known to have it");
+    for mutex in [lock(20, 21, 1008).woken_by(2, 1), lock(9, 10, 1008).woken_by(2, 1)] {
+        let told = causes_of([asked.clone(), vec![mutex]].concat());
+        assert_eq!(told.of(Cause::Sleep), Nanos::ZERO, "{:?}", told.causes);
+    }
+    let other_lock = causes_of([asked.clone(), vec![lock(20, 21, 5000).woken_by(2, 1)]].concat());
+    assert_eq!(other_lock.of(Cause::Sleep), Nanos::from_millis(10));
+    // A waker that waited itself had it not.
+    let waits = OffCpu { arg0: 1000, ..off(2, 1, 9, 20, 20, FUTEX) };
+    let both = causes_of([asked, vec![lock(20, 21, 1008).woken_by(2, 1), waits]].concat());
+    assert_eq!(both.of(Cause::Sleep), Nanos::from_millis(10), "{:?}", both.causes);
+}
+
+/// Of the gap 10..30 ms of a GPU that thread 1 feeds; thread 2 is another of its process.
+fn causes_of(mut intervals: Vec<OffCpu>) -> Totals {
+    intervals.sort_by_key(|i| i.off);
+    let found = |tid| {
+        let what = TaskWhat::Found { parent: Pid(0) };
+        Event::Task(TaskEvent { time: ms(0), tid: Tid(tid), pid: Pid(1), what, comm: "python3".into() })
+    };
+    let events = [1, 2].into_iter().map(found).chain(intervals.into_iter().map(Event::OffCpu)).collect();
+    attribution(events, &[(0, 10), (30, 40)], 40).1.totals
+}
+
+#[test]
 fn a_script_of_short_commands_is_followed_itself() {
     const WAIT: Syscall = Syscall(61);
     const NANOSLEEP: Syscall = Syscall(230);

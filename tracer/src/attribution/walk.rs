@@ -2,6 +2,7 @@
 //! each of its waits to the thread that ended it.
 
 use super::calls::{self, CallKind};
+use super::locks;
 use super::roles::{Role, Roles};
 use super::running::{self, Running};
 use super::segment::{NoRecord, Segment, Wait, What, push};
@@ -10,16 +11,17 @@ use crate::events::SleepState;
 use crate::timeline::{Interval, ThreadIx, ThreadLine, Timeline, WakeKind};
 use crate::units::{MonoNs, Nanos};
 
-/// Wakers are followed this deep. Real chains are short (feeder, pin-memory thread, queue thread, worker, its helper).
-const MAX_DEPTH: u32 = 24;
+/// Wakers are followed this deep. Most chains are short (feeder, pin-memory thread, queue thread, worker, its helper), but threads that
+/// take turns at a lock, as at Python's every 5 ms, make one of as many links as turns.
+const MAX_DEPTH: u32 = 48;
 
 /// Running time between two waits that still counts as delivery work: unpickling a batch that came early, handing out
 /// the next index. Measured 0.1 to 0.6 ms an early batch in PyTorch; a real loop body takes longer or makes the GPU busy.
-const DELIVERY: Nanos = Nanos::from_millis(2);
+pub(super) const DELIVERY: Nanos = Nanos::from_millis(2);
 
 /// So many other waits in a row are no delivery work, however short: looked through for every wait of a thread that does
 /// nothing else, they would take most of the walk's time.
-const OTHERS: u32 = 32;
+pub(super) const OTHERS: u32 = 32;
 
 /// How long a thread may take to give back what it had, its memory above all, after its exit was traced.
 const EXITING: Nanos = Nanos::from_millis(1000);
@@ -273,7 +275,7 @@ impl<'a> Walker<'a> {
             _ => i.arg0 == last.arg0,
         };
         let mut woken = last;
-        let mut k = n;
+        let (mut k, mut first) = (n, n);
         let mut others = 0;
         while start > floor && k > 0 && others < OTHERS {
             k -= 1;
@@ -282,7 +284,7 @@ impl<'a> Walker<'a> {
                 break;
             }
             if i.syscall == last.syscall && same_wait(i) && mergeable(i) {
-                start = i.off;
+                (start, first) = (i.off, k);
                 others = 0;
                 if kind == CallKind::Futex && woken.wake_kind == WakeKind::Interrupt {
                     woken = i;
@@ -291,6 +293,9 @@ impl<'a> Walker<'a> {
                 others += 1;
             }
             // Another wait in between is part of the delivery as long as it is short; the check above bounds their sum.
+        }
+        if kind == CallKind::Futex && woken.wake_kind == WakeKind::Interrupt {
+            woken = locks::held_by(self.tl, line, first, n).unwrap_or(woken);
         }
         (start, Some(woken))
     }
@@ -331,7 +336,7 @@ impl<'a> Walker<'a> {
 }
 
 /// Waits that may come in several pieces: for other threads, not for storage.
-fn mergeable(i: &Interval) -> bool {
+pub(super) fn mergeable(i: &Interval) -> bool {
     !i.is_uninterruptible() && i.state == SleepState::Interruptible
 }
 
