@@ -174,11 +174,7 @@ impl CpusetGroup {
 
 /// A group with limited memory.
 #[derive(Debug)]
-pub struct MemoryGroup {
-    // Before the group goes.
-    _no_kills: Option<crate::no_kills::NoKills>,
-    dir: Dir,
-}
+pub struct MemoryGroup(Dir);
 
 impl MemoryGroup {
     /// Its processes together may have this many bytes, page cache included.
@@ -189,21 +185,17 @@ impl MemoryGroup {
             GroupVersion::V2 => "memory.max",
         };
         dir.write(file, &bytes.to_string())?;
-        let no_kills = match dir.version {
-            GroupVersion::V1 => Some(crate::no_kills::NoKills::in_group(&dir.path, bytes)?),
-            GroupVersion::V2 => None,
-        };
-        Ok(MemoryGroup { _no_kills: no_kills, dir })
+        Ok(MemoryGroup(dir))
     }
 
     /// Its directory.
     pub fn path(&self) -> &Path {
-        &self.dir.path
+        &self.0.path
     }
 
     /// Moves a process, all its threads included, into the group.
     pub fn add(&self, pid: Pid) -> anyhow::Result<()> {
-        self.dir.add(pid)
+        self.0.add(pid)
     }
 }
 

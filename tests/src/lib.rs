@@ -9,7 +9,6 @@ pub mod lab;
 pub mod leftovers;
 pub mod loopdev;
 pub mod lost;
-mod no_kills;
 pub mod process;
 pub mod recording;
 pub mod slowfs;

@@ -8,7 +8,7 @@ use crate::loopdev::{self, run};
 use crate::process::ChildGuard;
 use crate::slowfs::SlowFs;
 use crate::slowloop::SlowDisk;
-use crate::swap::{CompressedSwap, Swap};
+use crate::swap::Swap;
 use anyhow::{Context, Result, ensure};
 use gpustall::units::{DevId, Pid};
 use std::fs;
@@ -198,27 +198,14 @@ pub struct ShortOfMemory {
     // Dropped in this order: nobody swaps when swap is switched off, which would read all of it back.
     limit: Option<BlkioGroup>,
     memory: MemoryGroup,
-    swap: SwapOn,
+    swap: Swap,
     data: PathBuf,
-}
-
-enum SwapOn {
-    Disk(Swap),
-    Memory { _swap: CompressedSwap },
 }
 
 impl ShortOfMemory {
     /// Reads from swap are limited to [`SWAP_READS`] a second.
     pub fn with_slow_swap(scratch: &Path, mib: u64) -> Result<Box<dyn Hold>> {
-        ShortOfMemory::laid(scratch, mib, SwapOn::Disk(Swap::new(256 << 20)?))
-    }
-
-    /// Swap is compressed memory.
-    pub fn with_compressed_swap(scratch: &Path, mib: u64) -> Result<Box<dyn Hold>> {
-        ShortOfMemory::laid(scratch, mib, SwapOn::Memory { _swap: CompressedSwap::new()? })
-    }
-
-    fn laid(scratch: &Path, mib: u64, swap: SwapOn) -> Result<Box<dyn Hold>> {
+        let swap = Swap::new(256 << 20)?;
         let memory = MemoryGroup::with_limit(mib << 20)?;
         let data = scratch.join("data");
         fs::create_dir_all(&data)?;
@@ -239,11 +226,9 @@ impl Hold for ShortOfMemory {
     fn apply(&mut self, pids: &[u32]) -> Result<()> {
         let members = fs::read_to_string(self.memory.path().join("cgroup.procs"))?;
         ensure!(!members.trim().is_empty(), "no process of the job joined the control group with limited memory");
-        if let SwapOn::Disk(swap) = &self.swap {
-            let group = BlkioGroup::with_read_limit(swap.device().dev()?, None, Some(SWAP_READS))?;
-            pids.iter().try_for_each(|pid| group.add(Pid(*pid)))?;
-            self.limit = Some(group);
-        }
+        let group = BlkioGroup::with_read_limit(self.swap.device().dev()?, None, Some(SWAP_READS))?;
+        pids.iter().try_for_each(|pid| group.add(Pid(*pid)))?;
+        self.limit = Some(group);
         Ok(())
     }
 }

@@ -8,6 +8,7 @@ pub mod judge;
 pub mod kinds;
 pub mod mend;
 pub mod nfs;
+mod paged_out;
 mod profile;
 pub mod run;
 pub mod scenario;

@@ -6,6 +6,7 @@ use crate::lab::holds::{
     ShortOfMemory, SlowServer, Slowness, no_fuse, no_limits, no_slow_disk, no_swap, no_uring,
 };
 use crate::lab::nfs::{DataOnNfs, no_nfs};
+use crate::lab::paged_out::PagedOut;
 use crate::lab::scenario::{Free, Hold, Parts, Scenario};
 use crate::swap::CompressedSwap;
 use anyhow::Result;
@@ -248,9 +249,9 @@ fn memory() -> Vec<Scenario> {
         Scenario {
             at_least_s: 12.0,
             ..job! {
-                "swap-compressed": "tables larger than the memory limit of the workers; swap in compressed memory",
-                loader "--read table --table-mb 176 --file-kb 1024 --workers 1 --join group --compute-ms 5",
-                |s| ShortOfMemory::with_compressed_swap(s, 96),
+                "swap-compressed": "a table whose pages go to compressed memory all the time",
+                loader "--read table --table-mb 176 --file-kb 1024 --workers 1 --compute-ms 5",
+                |_| boxed(PagedOut::new(176 << 20)?),
                 COMPRESSED => ["storage_io"], unless CompressedSwap::missing
             }
         },
