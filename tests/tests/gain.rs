@@ -13,7 +13,7 @@ fn helps_within_the_bound(name: &str) {
     if let Some(why) = (pair.missing)() {
         panic!("{name} cannot run here: {why}");
     }
-    let mended = mend::run(&pair, SECONDS).unwrap();
+    let mended = mend::run(&pair, SECONDS, None).unwrap();
     println!("{}\n{mended}", mend::head());
     assert!(mended.failures.is_empty(), "{}\n{mended}", mend::head());
 }

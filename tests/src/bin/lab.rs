@@ -28,11 +28,21 @@ struct Args {
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
     /// Follow the advice: run jobs as they are and mended, and hold the gain against what the report told
-    #[arg(long, conflicts_with = "keep")]
+    #[arg(long)]
     mend: bool,
     /// Print one JSON object a run instead of the scoreboard
     #[arg(long)]
     json: bool,
+}
+
+impl Args {
+    /// Where the files of a run are kept.
+    fn kept(&self, name: &str, round: u32) -> Option<PathBuf> {
+        self.keep.as_ref().map(|folder| match self.rounds {
+            1 => folder.join(name),
+            _ => folder.join(format!("{name}-{}", round + 1)),
+        })
+    }
 }
 
 fn main() -> ExitCode {
@@ -69,11 +79,9 @@ fn lab(args: &Args) -> Result<bool> {
                 failed += usize::from(args.names.iter().any(|name| name == scenario.name));
                 continue;
             }
-            let keep = args.keep.as_ref().map(|folder| match args.rounds {
-                1 => folder.join(scenario.name),
-                _ => folder.join(format!("{}-{}", scenario.name, round + 1)),
-            });
-            match run::run(scenario, args.seconds, keep.as_deref()).and_then(|outcome| judge(scenario, &outcome)) {
+            match run::run(scenario, args.seconds, args.kept(scenario.name, round).as_deref())
+                .and_then(|outcome| judge(scenario, &outcome))
+            {
                 Ok(row) => {
                     show(args, &row)?;
                     rows.push(row);
@@ -114,14 +122,14 @@ fn follow_advice(args: &Args) -> Result<bool> {
         println!("{}", mend::head());
     }
     let (mut right, mut ran) = (true, false);
-    for pair in (0..args.rounds).flat_map(|_| &wanted) {
+    for (round, pair) in (0..args.rounds).flat_map(|round| wanted.iter().map(move |pair| (round, pair))) {
         if let Some(why) = (pair.missing)() {
             eprintln!("{} cannot run here: {why}", pair.name);
             right &= !args.names.iter().any(|name| name == pair.name);
             continue;
         }
         ran = true;
-        match mend::run(pair, args.seconds) {
+        match mend::run(pair, args.seconds, args.kept(pair.name, round).as_deref()) {
             Ok(mended) => {
                 right &= mended.failures.is_empty();
                 if args.json {

@@ -67,12 +67,12 @@ pub fn head() -> String {
     format!("{:<26}{:>8}{:>10}{:>10}{:>10}", "job", "at most", "measured", "before/s", "after/s")
 }
 
-/// Runs both forms of a job for so many seconds each.
+/// Runs both forms of a job for so many seconds each. Their files are copied to `before` and `after` in `keep`.
 ///
 /// # Errors
 /// If a run does not work, or a report lacks what its schema promises.
-pub fn run(pair: &Pair, seconds: f64) -> Result<Mended> {
-    let ran = |(job, hold): Form| -> Result<Outcome> {
+pub fn run(pair: &Pair, seconds: f64, keep: Option<&Path>) -> Result<Mended> {
+    let ran = |(job, hold): Form, folder: &str| -> Result<Outcome> {
         let scenario = Scenario {
             name: pair.name,
             about: pair.mending,
@@ -83,9 +83,9 @@ pub fn run(pair: &Pair, seconds: f64) -> Result<Mended> {
             at_least_s: 0.0,
             missing: || None,
         };
-        run::run(&scenario, seconds, None)
+        run::run(&scenario, seconds, keep.map(|keep| keep.join(folder)).as_deref())
     };
-    let (before, after) = (ran(pair.before)?, ran(pair.after)?);
+    let (before, after) = (ran(pair.before, "before")?, ran(pair.after, "after")?);
     let verdict = &before.exact["verdict"];
     let told = verdict["speedup_bound"].as_f64().unwrap_or(1.0);
     let (was, is) = (Batch::of(&before)?, Batch::of(&after)?);

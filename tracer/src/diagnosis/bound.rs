@@ -38,14 +38,30 @@ impl Run {
     }
 }
 
-/// Whether idle time of this kind is sure to stay when a cause goes away: what threads of the process that feeds the GPU do
-/// themselves, by another cause, unless what ends the one may well end the other.
-pub fn stays(d: &Detail, gone: Cause) -> bool {
+/// Share of CPU time that is still needed when nobody else wants the CPUs. Two hardware threads of a core share its units,
+/// which makes what runs on either take up to twice as long; virtual CPUs may be such threads without telling.
+const ALONE_ON_A_CORE: f64 = 0.5;
+
+/// CPU time that is left of this much when a cause goes away.
+fn cpu_time(share: f64, gone: Cause) -> f64 {
+    if gone == Cause::CpuStarved { share * ALONE_ON_A_CORE } else { share }
+}
+
+/// Share of idle time of this kind that is sure to stay when a cause goes away: what threads of the process that feeds the GPU
+/// do themselves, by another cause, unless what ends the one may well end the other.
+pub fn stays(d: &Detail, gone: Cause) -> f64 {
     // A faster disk makes swap faster, and more memory makes a larger page cache.
     let storage = |c| matches!(c, Cause::Disk | Cause::NetworkStorage | Cause::Memory);
     // Whatever goes away may have taken CPU time from others.
     let free = matches!(d.cause, Cause::CpuStarved | Cause::CpuThrottled | Cause::Unknown);
-    matches!(d.role, Role::Feeder | Role::Helper) && d.cause != gone && !free && !(storage(gone) && storage(d.cause))
+    let own = matches!(d.role, Role::Feeder | Role::Helper);
+    if !own || d.cause == gone || free || (storage(gone) && storage(d.cause)) {
+        return 0.0;
+    }
+    match d.cause {
+        Cause::Preprocessing | Cause::HostCode | Cause::PinMemory | Cause::Ipc => cpu_time(1.0, gone),
+        _ => 1.0,
+    }
 }
 
 /// Share of their time that workers would still need for their work without a cause, each for itself. Their waits for a CPU are
@@ -59,7 +75,7 @@ pub fn each_worker(t: WorkerTime, gone: Cause, may_be_more: bool) -> f64 {
         Cause::WorkerStartup => 0.0,
         Cause::Preprocessing if may_be_more => 0.0,
         Cause::Preprocessing => t.storage,
-        _ => t.ran + t.storage,
+        _ => cpu_time(t.ran, gone) + t.storage,
     }
 }
 
@@ -117,30 +133,36 @@ mod tests {
 
     #[test]
     fn only_what_the_feeder_does_itself_stays() {
-        assert!(stays(&of(Role::Feeder, Cause::HostCode), Cause::Disk));
-        assert!(stays(&of(Role::Helper, Cause::Checkpoint), Cause::Disk));
+        assert_eq!(stays(&of(Role::Feeder, Cause::HostCode), Cause::Disk), 1.0);
+        assert_eq!(stays(&of(Role::Helper, Cause::Checkpoint), Cause::Disk), 1.0);
         // Workers work ahead while the GPU is busy.
-        assert!(!stays(&of(Role::Worker, Cause::Preprocessing), Cause::Disk));
-        assert!(!stays(&of(Role::PinMemory, Cause::PinMemory), Cause::Disk));
-        assert!(!stays(&of(Role::Feeder, Cause::Disk), Cause::Disk));
+        assert_eq!(stays(&of(Role::Worker, Cause::Preprocessing), Cause::Disk), 0.0);
+        assert_eq!(stays(&of(Role::PinMemory, Cause::PinMemory), Cause::Disk), 0.0);
+        assert_eq!(stays(&of(Role::Feeder, Cause::Disk), Cause::Disk), 0.0);
     }
 
     #[test]
     fn what_may_go_with_the_cause_does_not_count() {
         // A job that swaps to the disk it reads from.
-        assert!(!stays(&of(Role::Feeder, Cause::Disk), Cause::Memory));
-        assert!(!stays(&of(Role::Feeder, Cause::Memory), Cause::Disk));
+        assert_eq!(stays(&of(Role::Feeder, Cause::Disk), Cause::Memory), 0.0);
+        assert_eq!(stays(&of(Role::Feeder, Cause::Memory), Cause::Disk), 0.0);
         // Cheaper preprocessing leaves CPUs to the feeder.
-        assert!(!stays(&of(Role::Feeder, Cause::CpuStarved), Cause::Preprocessing));
+        assert_eq!(stays(&of(Role::Feeder, Cause::CpuStarved), Cause::Preprocessing), 0.0);
         // What is not known may be the cause itself.
-        assert!(!stays(&of(Role::Feeder, Cause::Unknown), Cause::Disk));
+        assert_eq!(stays(&of(Role::Feeder, Cause::Unknown), Cause::Disk), 0.0);
+    }
+
+    #[test]
+    fn without_competitors_a_core_is_faster() {
+        assert_eq!(stays(&of(Role::Feeder, Cause::HostCode), Cause::CpuStarved), 0.5);
+        assert_eq!(stays(&of(Role::Feeder, Cause::Disk), Cause::CpuStarved), 1.0);
     }
 
     #[test]
     fn workers_keep_the_work_that_the_cause_is_not() {
         assert_eq!(each_worker(WORKERS, Cause::Disk, true), 0.5);
         assert_eq!(each_worker(WORKERS, Cause::Checkpoint, true), 0.625);
-        assert_eq!(each_worker(WORKERS, Cause::CpuStarved, false), 0.625);
+        assert_eq!(each_worker(WORKERS, Cause::CpuStarved, false), 0.375);
         assert_eq!(each_worker(WORKERS, Cause::Preprocessing, false), 0.125);
         assert_eq!(each_worker(WORKERS, Cause::Preprocessing, true), 0.0, "more of them share it");
         // New workers import and copy for most of their lives; compressed swap runs.

@@ -226,7 +226,7 @@ fn judge(f: &Facts<'_>, subject: &str, span: Nanos, idle: Nanos, totals: &Totals
 
 /// What would be left of a run of this length if a cause went away.
 fn run_without(f: &Facts<'_>, totals: &Totals, cause: Cause, span: Nanos, busy: Nanos) -> bound::Run {
-    let serial = totals.details.iter().filter(|(d, _)| bound::stays(d, cause)).map(|(_, n)| *n).sum();
+    let serial = Nanos(totals.details.iter().map(|(d, n)| (bound::stays(d, cause) * n.0 as f64) as u64).sum());
     let overlaps = bound::overlaps(f.waits_for_gpu(), cause);
     let may_be_more = advice::more_workers(f, totals).is_some();
     let left = f.worker_time().map_or(0.0, |t| bound::each_worker(t, cause, may_be_more));

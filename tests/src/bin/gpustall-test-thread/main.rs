@@ -283,11 +283,22 @@ fn schedstat() -> io::Result<(u64, u64)> {
     Ok((words.next().unwrap_or(0), words.next().unwrap_or(0)))
 }
 
+/// Clock, schedstat (CPU time and run delay) and switches (voluntary and not) of one moment: none was between them.
+fn books() -> io::Result<(u64, (u64, u64), (u64, u64))> {
+    loop {
+        let before = switches();
+        let (now, stat) = (mono(), schedstat()?);
+        if switches() == before {
+            return Ok((now, stat, before));
+        }
+    }
+}
+
 /// Burns so much CPU time on one CPU, in portions with short sleeps between them.
 fn spin(cpu: usize, ms: u64) -> Done {
     pin(cpu)?;
     ready()?;
-    let (wall, (cpu_time, delay), (slept, preempted)) = (mono(), schedstat()?, switches());
+    let (wall, (cpu_time, delay), (slept, preempted)) = books()?;
     for _ in 0..10 {
         let end = clock(libc::CLOCK_THREAD_CPUTIME_ID) + ms * 100_000;
         while clock(libc::CLOCK_THREAD_CPUTIME_ID) < end {
@@ -295,7 +306,7 @@ fn spin(cpu: usize, ms: u64) -> Done {
         }
         thread::sleep(Duration::from_millis(2));
     }
-    let ((slept_end, preempted_end), (cpu_end, delay_end), end) = (switches(), schedstat()?, mono());
+    let (end, (cpu_end, delay_end), (slept_end, preempted_end)) = books()?;
     say("spun", &[wall, end, cpu_end - cpu_time, delay_end - delay]);
     say("switched", &[slept_end - slept, preempted_end - preempted]);
     Ok(())
