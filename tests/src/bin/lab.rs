@@ -16,7 +16,7 @@ struct Args {
     /// Scenarios to run; a name that ends in `*` stands for all that begin so; all without any
     names: Vec<String>,
     /// Runs of each scenario
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Length of the steady phase of each job
     #[arg(long, default_value_t = 5.0)]

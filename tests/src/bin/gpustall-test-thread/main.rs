@@ -283,13 +283,21 @@ fn schedstat() -> io::Result<(u64, u64)> {
     Ok((words.next().unwrap_or(0), words.next().unwrap_or(0)))
 }
 
-/// Clock, schedstat (CPU time and run delay) and switches (voluntary and not) of one moment: none was between them.
-fn books() -> io::Result<(u64, (u64, u64), (u64, u64))> {
+/// The scheduler's books on this thread at one moment: no switch was between these.
+struct Books {
+    now: u64,
+    cpu: u64,
+    run_delay: u64,
+    slept: u64,
+    preempted: u64,
+}
+
+fn books() -> io::Result<Books> {
     loop {
-        let before = switches();
-        let (now, stat) = (mono(), schedstat()?);
-        if switches() == before {
-            return Ok((now, stat, before));
+        let (slept, preempted) = switches();
+        let (now, (cpu, run_delay)) = (mono(), schedstat()?);
+        if switches() == (slept, preempted) {
+            return Ok(Books { now, cpu, run_delay, slept, preempted });
         }
     }
 }
@@ -298,7 +306,7 @@ fn books() -> io::Result<(u64, (u64, u64), (u64, u64))> {
 fn spin(cpu: usize, ms: u64) -> Done {
     pin(cpu)?;
     ready()?;
-    let (wall, (cpu_time, delay), (slept, preempted)) = books()?;
+    let start = books()?;
     for _ in 0..10 {
         let end = clock(libc::CLOCK_THREAD_CPUTIME_ID) + ms * 100_000;
         while clock(libc::CLOCK_THREAD_CPUTIME_ID) < end {
@@ -306,9 +314,9 @@ fn spin(cpu: usize, ms: u64) -> Done {
         }
         thread::sleep(Duration::from_millis(2));
     }
-    let (end, (cpu_end, delay_end), (slept_end, preempted_end)) = books()?;
-    say("spun", &[wall, end, cpu_end - cpu_time, delay_end - delay]);
-    say("switched", &[slept_end - slept, preempted_end - preempted]);
+    let end = books()?;
+    say("spun", &[start.now, end.now, end.cpu - start.cpu, end.run_delay - start.run_delay]);
+    say("switched", &[end.slept - start.slept, end.preempted - start.preempted]);
     Ok(())
 }
 
