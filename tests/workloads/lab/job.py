@@ -104,7 +104,7 @@ def read_file(path):
         os.close(fd)
 
 
-def pieces(ms, longest=2.5):
+def pieces(ms, longest=0.8):
     """Splits an amount of work into equal pieces that are not longer than this, so that an account can tell them apart."""
     count = max(1, math.ceil(ms / longest))
     return [ms / count] * count

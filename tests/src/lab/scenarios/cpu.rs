@@ -106,7 +106,7 @@ pub fn scenarios() -> Vec<Scenario> {
         scenario(
             "cpu-affinity",
             "three workers share one CPU by their affinity, while another is free",
-            || on_one_cpu("--workers 3 --work-ms 5 --compute-ms 10"),
+            || on_one_cpu("--workers 3 --work-ms 6 --compute-ms 10"),
             free,
             &[],
             &["cpu_starvation"],
