@@ -3,9 +3,13 @@
 use anyhow::{Context, Result};
 use gpustall::events::{Event, FileOpen, NamedFile, SleepState, Syscall};
 use gpustall::probe::OpenMode;
+use gpustall::recording::Batch;
+use gpustall_tests::binary::gpustall;
 use gpustall_tests::loopdev::Mounted;
+use gpustall_tests::recording::whole;
 use gpustall_tests::traced::{Traced, traced};
 use std::os::unix::fs::MetadataExt;
+use std::process::Command;
 
 const WORKLOAD: &str = env!("CARGO_BIN_EXE_io-workload");
 
@@ -112,5 +116,26 @@ fn a_page_fault_tells_the_mapped_file() -> Result<()> {
     // A few looks find their page read ahead, or still warm.
     let (faults, looks) = (faults.count(), t.fact("looks")? as usize);
     assert!(faults >= looks / 2 && faults <= looks, "{faults} of {looks}");
+    Ok(())
+}
+
+#[test]
+fn opens_are_recorded_where_tracefs_is_not_mounted() -> Result<()> {
+    let dir = tempfile::TempDir::new()?;
+    let recording = dir.path().join("r.gpustall");
+    // In a mount namespace of its own, as in a container.
+    let script = format!(
+        "while umount /sys/kernel/tracing 2>/dev/null; do :; done; umount /sys/kernel/debug/tracing 2>/dev/null
+        grep -q ' tracefs ' /proc/self/mounts && exit 9
+        {} record --no-gpu --quiet -o {} -- cat /etc/hostname",
+        gpustall()?.display(),
+        recording.display()
+    );
+    let ran = Command::new("unshare").args(["--mount", "sh", "-c", &script]).output()?;
+    assert!(ran.status.success(), "{ran:?}");
+    let (batches, _) = whole(&recording)?;
+    let events = batches.iter().flat_map(|b| if let Batch::Other(e) = b { &e[..] } else { &[] });
+    let opened = events.filter(|e| matches!(e, Event::Open(o) if o.path == "/etc/hostname" && o.outcome.is_some()));
+    assert!(opened.count() >= 1, "no open of /etc/hostname was recorded; {ran:?}");
     Ok(())
 }

@@ -92,7 +92,7 @@ fn judge_tracefs(mounts: &[host::Mount]) -> Check {
         Some(mount) => Check::ok(NAME, format!("mounted at {}", mount.point)),
         None => Check::warning(
             NAME,
-            "not mounted: file opens cannot be counted (waits and disks can)",
+            "not mounted: each recording mounts it for itself, which containers may forbid; file opens then cannot be counted",
             "sudo mount -t tracefs nodev /sys/kernel/tracing",
         ),
     }

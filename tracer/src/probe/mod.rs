@@ -17,6 +17,7 @@ mod proc;
 mod samples;
 mod seed;
 mod targets;
+mod tracefs;
 
 pub use btf::BtfError;
 pub use error::ProbeError;

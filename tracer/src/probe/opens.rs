@@ -6,6 +6,7 @@
 
 use super::attach::{explain, program, short};
 use super::load::Loaded;
+use super::tracefs;
 use super::{OpenMode, ProbeStatus};
 use crate::units::{MonoNs, Nanos};
 use aya::maps::HashMap;
@@ -25,9 +26,6 @@ const FUNCTION: &str = "do_sys_openat2";
 
 /// What a person reads about the probe, whichever way it takes.
 const NAME: &str = "file opens";
-
-/// Where the loader looks for tracefs.
-const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// Program and tracepoint of each end of a call. The ends come first: an open that is kept must also be forgotten.
 const CALLS: [(&str, &str); 6] = [
@@ -135,6 +133,10 @@ fn attach_function(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), ProgramError> {
 /// Attaches to the system calls; to all of them, or to none.
 fn attach_calls(ebpf: &mut Ebpf) -> Result<Vec<(&'static str, TracePointLinkId)>, ProgramError> {
     forget_unfinished(ebpf);
+    tracefs::with(|| attach_each_call(ebpf))
+}
+
+fn attach_each_call(ebpf: &mut Ebpf) -> Result<Vec<(&'static str, TracePointLinkId)>, ProgramError> {
     let mut links = Vec::new();
     for (name, tracepoint) in CALLS {
         match attach_call(ebpf, name, tracepoint) {
@@ -196,20 +198,9 @@ fn advice(error: &ProgramError) -> String {
         return short(error);
     }
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let point = tracefs(&mounts);
+    let point = tracefs::mounted(&mounts);
     let events = point.map(|p| Path::new(p).join("events").read_dir().map(drop));
     obstacle(point, events).unwrap_or_else(|| short(error))
-}
-
-/// Where tracefs is mounted, out of `/proc/self/mounts`.
-fn tracefs(mounts: &str) -> Option<&'static str> {
-    let mounted = |place: &&str| {
-        mounts.lines().any(|line| {
-            let mut fields = line.split(' ').skip(1);
-            fields.next() == Some(place) && fields.next() == Some("tracefs")
-        })
-    };
-    TRACEFS.into_iter().find(mounted)
 }
 
 /// What is wrong with a tracefs at `point` whose `events` were read with this result; `None` if nothing is.
@@ -220,9 +211,9 @@ fn obstacle(point: Option<&str>, events: Option<io::Result<()>>) -> Option<Strin
             Some(format!("tracefs at {point} is not readable for this user; run gpustall as root ({REST})"))
         }
         (Some(_), _) => None,
-        (None, _) => {
-            Some(format!("tracefs is not mounted; mount it with `mount -t tracefs nodev /sys/kernel/tracing` ({REST})"))
-        }
+        (None, _) => Some(format!(
+            "tracefs is not mounted and could not be; mount it with `mount -t tracefs nodev /sys/kernel/tracing` ({REST})"
+        )),
     }
 }
 
@@ -231,19 +222,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_tracefs_where_it_is_looked_for_counts() {
-        assert_eq!(tracefs("sysfs /sys sysfs rw 0 0\nnodev /sys/kernel/tracing tracefs rw 0 0\n"), Some(TRACEFS[0]));
-        assert_eq!(tracefs("t /sys/kernel/debug/tracing tracefs rw 0 0\n"), Some(TRACEFS[1]));
-        assert_eq!(tracefs("t /mnt tracefs rw 0 0\ntracefs /sys/kernel/tracing tmpfs rw 0 0\n"), None);
-    }
-
-    #[test]
     fn not_mounted_and_not_readable_have_advice_of_their_own() {
         let denied = || Some(Err(io::ErrorKind::PermissionDenied.into()));
-        assert!(obstacle(None, None).is_some_and(|text| text.starts_with("tracefs is not mounted; mount it with")));
-        let unreadable = obstacle(Some(TRACEFS[0]), denied());
+        assert!(
+            obstacle(None, None)
+                .is_some_and(|text| text.starts_with("tracefs is not mounted and could not be; mount it with"))
+        );
+        let unreadable = obstacle(Some(tracefs::PLACES[0]), denied());
         assert!(unreadable.is_some_and(|text| text.contains("not readable for this user; run gpustall as root")));
         // The kernel lacks the tracepoint: the error itself says so.
-        assert_eq!(obstacle(Some(TRACEFS[0]), Some(Ok(()))), None);
+        assert_eq!(obstacle(Some(tracefs::PLACES[0]), Some(Ok(()))), None);
     }
 }
