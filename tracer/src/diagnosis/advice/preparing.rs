@@ -65,12 +65,12 @@ pub fn preprocessing(p: &Preparing) -> Vec<String> {
             "Mend storage first: {} of the idle time went by in waits for it, so that more workers would not help.",
             percent(p.room.on_storage)
         ));
-    } else if free.is_none() {
-        out.push("Whether CPUs were free was not recorded, so whether more workers would help is not known; make the work cheaper.".into());
-    } else {
+    } else if let Some(free) = free {
         out.push(format!(
-            "No CPU is free, so more workers would not help: make the work cheaper ({free_words} of {allowed:.1} that the job may use)."
+            "Only {free:.1} of the {allowed:.1} CPUs that the job may use were free, so more workers would not help: make the work cheaper."
         ));
+    } else {
+        out.push("Whether CPUs were free was not recorded, so whether more workers would help is not known; make the work cheaper.".into());
     }
     out.push(cheaper(p.hot.as_ref()));
     out

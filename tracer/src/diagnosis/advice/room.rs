@@ -5,8 +5,9 @@ use crate::attribution::{Cause, Role, Totals};
 use crate::diagnosis::facts::Facts;
 use crate::units::Nanos;
 
-/// CPUs count as free when at least this share of those that the job may use is idle.
-const CPUS_FREE: f64 = 0.25;
+/// CPUs count as free when at least this share of those that the job may use is idle: fewer are what kernel threads and a
+/// changing load leave over.
+const CPUS_FREE: f64 = 0.1;
 /// So much of one CPU is worth another worker: main and the rest of the machine take a little of the last one.
 const WORTH_A_WORKER: f64 = 0.75;
 /// From this share of the idle time on, waits for storage or memory are a limit that more workers would only press on.
@@ -83,6 +84,7 @@ mod tests {
         assert_eq!(Room { free: Some(2.8), ..ROOMY }.more(), Some(3), "the last needs not all of a CPU");
         assert_eq!(Room { free: Some(0.7), allowed: 2.0, ..ROOMY }.more(), None);
         assert_eq!(Room { free: Some(2.0), allowed: 64.0, ..ROOMY }.more(), None, "2 of 64 is noise");
+        assert_eq!(Room { free: Some(15.9), allowed: 64.0, ..ROOMY }.more(), Some(16));
         assert_eq!(Room { free: None, ..ROOMY }.more(), None, "nobody looked");
     }
 

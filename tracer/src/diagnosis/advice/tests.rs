@@ -232,9 +232,15 @@ fn workers_are_proposed_where_cpus_are_free() {
     let told = advice(&Job { workers: 0, ..roomy() }, Cause::Preprocessing);
     assert!(told.contains("Load data in workers (num_workers=6): 6.0 CPUs were free"), "{told}");
     let told = advice(&Job { allowed: vec![0, 1], ..roomy() }, Cause::Preprocessing);
-    assert!(told.contains("No CPU is free"), "its two CPUs are taken, whatever the machine has: {told}");
+    assert!(
+        told.contains("Only 0.0 of the 2.0 CPUs that the job may use were free"),
+        "its two CPUs are taken, whatever the machine has: {told}"
+    );
     let told = advice(&Job { free: 0.05, ..roomy() }, Cause::Preprocessing);
-    assert!(told.contains("No CPU is free, so more workers would not help"), "{told}");
+    assert!(
+        told.contains("Only 0.4 of the 8.0 CPUs that the job may use were free, so more workers would not help"),
+        "{told}"
+    );
 }
 
 #[test]
