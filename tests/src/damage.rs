@@ -5,6 +5,7 @@ use gpustall::events::{Event, GpuProcess, Loss, LossKind, TaskEvent, TaskWhat, W
 use gpustall::recording::{ClockReading, Cost, Header, Reader, Trailer, Writer};
 use gpustall::report::{Options, Report, of_file, to_json};
 use gpustall::units::{GpuIndex, MonoNs, Nanos, Pid, Tid};
+use std::collections::HashMap;
 use std::path::Path;
 
 /// What is wrong with the events of a recording.
@@ -14,6 +15,8 @@ pub enum Damage {
     Dropped,
     /// The same, and the recorder knew.
     Lost,
+    /// Whatever happened in some stretches of time is missing, as where a ring was full for a while, and the recorder knew.
+    LostInBursts,
     /// Events come in any order.
     Shuffled,
     /// Neighbours come in the wrong order.
@@ -36,6 +39,8 @@ pub enum Damage {
     Truncated,
     /// The beginning is missing, so that it starts in the middle of waits.
     Beheaded,
+    /// It started later, in the middle of waits; what threads there are is told all the same.
+    StartedLater,
     /// Times that no clock gives.
     Absurd,
     /// Processes that nobody knows are on the GPU.
@@ -43,9 +48,10 @@ pub enum Damage {
 }
 
 /// All kinds.
-pub const KINDS: [Damage; 15] = [
+pub const KINDS: [Damage; 17] = [
     Damage::Dropped,
     Damage::Lost,
+    Damage::LostInBursts,
     Damage::Shuffled,
     Damage::Jumbled,
     Damage::Repeated,
@@ -57,23 +63,39 @@ pub const KINDS: [Damage; 15] = [
     Damage::Vanished,
     Damage::Truncated,
     Damage::Beheaded,
+    Damage::StartedLater,
     Damage::Absurd,
     Damage::StrangeProcesses,
 ];
 
 impl Damage {
-    /// Does it to the events of a recording.
+    /// Does it to the events of a recording, to up to a half of them.
     pub fn apply(self, events: &mut Vec<Event>, rng: &mut fastrand::Rng) {
+        let (share, cut) = (rng.f64() * 0.5, rng.f64());
+        self.apply_to(share, cut, events, rng);
+    }
+
+    /// Does it to such a share of the events; what has a beginning begins, and what has an end ends, after the share `cut` of them.
+    pub fn apply_to(self, share: f64, cut: f64, events: &mut Vec<Event>, rng: &mut fastrand::Rng) {
         if events.is_empty() {
             return;
         }
-        let share = rng.f64() * 0.5;
-        let cut = rng.usize(0..events.len());
+        let cut = ((cut * events.len() as f64) as usize).min(events.len() - 1);
         match self {
             Damage::Dropped => events.retain(|_| rng.f64() >= share),
             Damage::Lost => {
                 let before = events.len();
                 events.retain(|_| rng.f64() >= share);
+                let count = (before - events.len()) as u64;
+                events.push(Event::Loss(Loss { time: MonoNs(0), kind: LossKind::OffCpu, count }));
+            }
+            Damage::LostInBursts => {
+                const BURST: u64 = 100_000_000;
+                let salt = rng.u64(..);
+                let lost =
+                    |e: &Event| when(e).is_some_and(|t| fastrand::Rng::with_seed(salt ^ (t.0 / BURST)).f64() < share);
+                let before = events.len();
+                events.retain(|e| !lost(e));
                 let count = (before - events.len()) as u64;
                 events.push(Event::Loss(Loss { time: MonoNs(0), kind: LossKind::OffCpu, count }));
             }
@@ -122,12 +144,24 @@ impl Damage {
                 let mut n = 0;
                 events.retain(|e| {
                     n += 1;
-                    n <= cut || !matches!(e, Event::OffCpu(o) if o.tid == gone)
+                    let of = match e {
+                        Event::OffCpu(o) => Some(o.tid),
+                        Event::CpuSample(s) => Some(s.tid),
+                        _ => None,
+                    };
+                    n <= cut || of != Some(gone)
                 });
             }
             Damage::Truncated => events.truncate(cut),
             Damage::Beheaded => {
                 events.drain(..cut);
+            }
+            Damage::StartedLater => {
+                let mut n = 0;
+                events.retain(|e| {
+                    n += 1;
+                    n > cut || !matches!(e, Event::OffCpu(_) | Event::CpuSample(_) | Event::Open(_) | Event::Block(_))
+                });
             }
             Damage::Absurd => each_interval(events, |o| {
                 if rng.f64() < 0.05 {
@@ -147,6 +181,17 @@ impl Damage {
                 }
             }
         }
+    }
+}
+
+/// When the kernel side recorded an event.
+fn when(event: &Event) -> Option<MonoNs> {
+    match event {
+        Event::OffCpu(o) => Some(o.on),
+        Event::CpuSample(s) => Some(s.time),
+        Event::Open(o) => Some(o.time),
+        Event::Task(t) => Some(t.time),
+        _ => None,
     }
 }
 
@@ -237,6 +282,63 @@ fn shift(event: &mut Event, by: i64) {
         Event::GpuWindow(w) => {
             moved(&mut w.start);
             moved(&mut w.end);
+        }
+        _ => {}
+    }
+}
+
+/// Gives processes that were started inside the recording the ids of such that had ended before: as if the kernel had run out of
+/// ids. Returns how many.
+pub fn reuse_ids(events: &mut [Event]) -> usize {
+    let task = |e: &Event| match e {
+        Event::Task(t) if t.tid.0 == t.pid.0 => Some((t.time, t.tid.0, t.what)),
+        _ => None,
+    };
+    let tasks: Vec<_> = events.iter().filter_map(task).collect();
+    let mut ended: Vec<(MonoNs, u32)> =
+        tasks.iter().filter(|t| t.2 == TaskWhat::Exited).map(|(time, id, _)| (*time, *id)).collect();
+    ended.sort_unstable();
+    let mut born: Vec<(MonoNs, u32)> =
+        tasks.iter().filter(|t| matches!(t.2, TaskWhat::Forked { .. })).map(|(time, id, _)| (*time, *id)).collect();
+    born.sort_unstable();
+    let mut ids: HashMap<u32, u32> = HashMap::new();
+    for (time, id) in born {
+        // The one that ended first is given to the next process, as long as it is not in use again by then.
+        if let Some(at) = ended.iter().position(|(gone, old)| *gone < time && !ids.contains_key(old)) {
+            ids.insert(id, ended.remove(at).1);
+        }
+    }
+    for event in events {
+        each_id(event, |id| *id = ids.get(id).copied().unwrap_or(*id));
+    }
+    ids.len()
+}
+
+/// Changes every thread and process id in an event.
+fn each_id(event: &mut Event, mut change: impl FnMut(&mut u32)) {
+    let mut both = |tid: &mut Tid, pid: &mut Pid| {
+        change(&mut tid.0);
+        change(&mut pid.0);
+    };
+    match event {
+        Event::OffCpu(o) => {
+            both(&mut o.tid, &mut o.pid);
+            if let Some(Wakeup { by: Waker::Thread { tid, pid, .. }, .. }) = &mut o.wakeup {
+                both(tid, pid);
+            }
+            change(&mut o.next_tid.0);
+            change(&mut o.prev_tid.0);
+        }
+        Event::CpuSample(s) => both(&mut s.tid, &mut s.pid),
+        Event::Open(o) => both(&mut o.tid, &mut o.pid),
+        Event::Task(t) => {
+            both(&mut t.tid, &mut t.pid);
+            match &mut t.what {
+                TaskWhat::Found { parent } => change(&mut parent.0),
+                TaskWhat::Forked { parent } => change(&mut parent.0),
+                TaskWhat::Exec { old_tid } => change(&mut old_tid.0),
+                TaskWhat::Renamed | TaskWhat::Exited => {}
+            }
         }
         _ => {}
     }

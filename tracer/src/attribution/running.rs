@@ -11,8 +11,13 @@ use std::collections::HashSet;
 /// A sample speaks for at most this long on either side, with waits of the thread in between.
 const REACH: Nanos = Nanos::from_millis(80);
 
-/// A thread that runs this long is sampled: five periods of the usual rate, two and a half of the slowest.
-const SEEN_AT_LEAST: Nanos = Nanos::from_millis(25);
+/// A thread that went on for longer than this without a sample was not running: one and a half periods, since each CPU is sampled
+/// by a timer of its own. Between two samples it takes three periods, so that one that came late or never makes no doubt.
+pub fn seen_within(sample_period: Nanos) -> Nanos {
+    // Less than what a virtual machine may lose at a time says nothing.
+    const LEAST: Nanos = Nanos::from_millis(7);
+    Nanos(sample_period.0.saturating_mul(3) / 2).max(LEAST)
+}
 
 /// Decides the causes of running time.
 #[derive(Debug)]
@@ -32,23 +37,24 @@ fn cpu_from(line: &ThreadLine, from: MonoNs, to: MonoNs) -> i64 {
 }
 
 /// Parts of `[from, to]`, latest first, in which a thread that should have been running was not seen to: some kernels do not
-/// trace every switch, and then a wait looks like running. `[from, to]` lies between two intervals of the line.
-pub fn unseen(line: &ThreadLine, from: MonoNs, to: MonoNs) -> Vec<(MonoNs, MonoNs)> {
+/// trace every switch, and then a wait looks like running. `[from, to]` lies between two intervals of the line; whoever runs is seen
+/// `within` such a time.
+pub fn unseen(line: &ThreadLine, within: Nanos, from: MonoNs, to: MonoNs) -> Vec<(MonoNs, MonoNs)> {
     let n = line.last_before(to);
     let start = n.and_then(|n| line.intervals.get(n)).map_or(line.born, |i| i.on);
     let end = line.intervals.get(n.map_or(0, |n| n + 1)).map_or(line.died, |i| i.off);
-    if end.since(start) <= SEEN_AT_LEAST {
+    if end.since(start) <= within {
         return Vec::new();
     }
     let mut out = Vec::new();
     let mut t = to;
-    let near = line.samples_in((from - SEEN_AT_LEAST).max(start), (to + SEEN_AT_LEAST).min(end));
+    let near = line.samples_in((from - within).max(start), (to + within).min(end));
     for s in near.iter().rev() {
-        let seen = s.time + SEEN_AT_LEAST;
+        let seen = s.time + within;
         if seen < t {
             out.push((seen.max(from), t));
         }
-        t = t.min(s.time - SEEN_AT_LEAST).max(from);
+        t = t.min(s.time - within).max(from);
     }
     if t > from {
         out.push((from, t));
@@ -154,6 +160,8 @@ mod tests {
         MonoNs(t * 1_000_000)
     }
 
+    const SEEN: Nanos = Nanos::from_millis(25);
+
     /// Off the CPU in these times, sampled at those.
     fn line(off: &[(u64, u64)], samples: &[u64]) -> ThreadLine {
         let interval = |(from, to): &(u64, u64)| Interval {
@@ -198,22 +206,29 @@ mod tests {
     }
 
     #[test]
+    fn a_slow_rate_takes_longer_to_see_a_thread() {
+        assert_eq!(seen_within(Nanos(1_000_000_000 / 199)), Nanos(7_537_687));
+        assert_eq!(seen_within(Nanos::from_millis(100)), Nanos::from_millis(150));
+        assert_eq!(seen_within(Nanos::from_millis(1)), Nanos::from_millis(7));
+    }
+
+    #[test]
     fn a_long_run_without_a_sample_was_none() {
         let l = line(&[(0, 100), (200, 300)], &[]);
-        assert_eq!(unseen(&l, ms(100), ms(200)), [(ms(100), ms(200))]);
-        assert_eq!(unseen(&l, ms(120), ms(150)), [(ms(120), ms(150))], "a gap's part of it");
+        assert_eq!(unseen(&l, SEEN, ms(100), ms(200)), [(ms(100), ms(200))]);
+        assert_eq!(unseen(&l, SEEN, ms(120), ms(150)), [(ms(120), ms(150))], "a gap's part of it");
     }
 
     #[test]
     fn a_short_run_need_not_be_sampled_and_a_sampled_one_was_real() {
-        assert!(unseen(&line(&[(0, 100), (120, 300)], &[]), ms(100), ms(120)).is_empty());
+        assert!(unseen(&line(&[(0, 100), (120, 300)], &[]), SEEN, ms(100), ms(120)).is_empty());
         let samples: Vec<u64> = (100..200).step_by(5).collect();
-        assert!(unseen(&line(&[(0, 100), (200, 300)], &samples), ms(100), ms(200)).is_empty());
+        assert!(unseen(&line(&[(0, 100), (200, 300)], &samples), SEEN, ms(100), ms(200)).is_empty());
     }
 
     #[test]
     fn only_what_is_far_from_any_sample_is_doubted() {
         let l = line(&[(0, 100), (300, 400)], &[110, 115, 200]);
-        assert_eq!(unseen(&l, ms(100), ms(300)), [(ms(225), ms(300)), (ms(140), ms(175))]);
+        assert_eq!(unseen(&l, SEEN, ms(100), ms(300)), [(ms(225), ms(300)), (ms(140), ms(175))]);
     }
 }

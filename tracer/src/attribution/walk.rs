@@ -145,7 +145,11 @@ impl<'a> Walker<'a> {
 
     fn ran(&self, ix: ThreadIx, line: &ThreadLine, from: MonoNs, to: MonoNs, out: &mut Vec<Segment>) {
         let mut t = to;
-        let unseen = if self.roles.sampled { running::unseen(line, from, to) } else { Vec::new() };
+        let unseen = if self.roles.sampled || self.tl.sample_period > Nanos::ZERO {
+            running::unseen(line, running::seen_within(self.tl.sample_period), from, to)
+        } else {
+            Vec::new()
+        };
         for (lo, hi) in unseen {
             self.surely_ran(ix, line, hi, t, out);
             push(out, unknown(lo, hi, NoRecord::Untraced));

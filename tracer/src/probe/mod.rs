@@ -194,6 +194,11 @@ impl Probe {
         self.opens.effective()
     }
 
+    /// Whether running threads are sampled.
+    pub fn samples(&self) -> bool {
+        self.status.iter().any(|s| s.name == samples::PROGRAM && s.failure.is_none())
+    }
+
     /// Passes on everything that the kernel programs have written so far. Never waits; to be called every 10 ms or so, before
     /// the rings fill up.
     pub fn drain(&mut self, sink: &mut dyn FnMut(Event)) {

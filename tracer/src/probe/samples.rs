@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Name of the program.
-const PROGRAM: &str = "cpu_sample";
+pub(super) const PROGRAM: &str = "cpu_sample";
 
 /// Samples every CPU that is online now `hz` times a second; 0 leaves it off. The software clock needs no counter in
 /// hardware, so it works in virtual machines.

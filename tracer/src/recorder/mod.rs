@@ -193,7 +193,7 @@ impl Recorder {
                 .map(|s| ProbeStatus { name: s.name.to_string(), failure: s.failure.clone() })
                 .collect(),
             gpu_note,
-            sample_hz: settings.sample_hz,
+            sample_hz: if probe.samples() { settings.sample_hz } else { 0 },
             opens: probe.opens().into(),
             mounts: host::mounts(settings.pid).unwrap_or_default(),
             disks: host::block_devices(),

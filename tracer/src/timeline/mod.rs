@@ -46,6 +46,8 @@ pub struct Timeline {
     files: Vec<FileRef>,
     /// Paths of files, by device and inode.
     pub paths: HashMap<(DevId, u64), String>,
+    /// From one sample of a running thread to the next; 0 if there are none, or it is not known.
+    pub sample_period: Nanos,
     /// Mapped files that samples refer to.
     pub images: HashMap<ImageId, String>,
     /// Names of threads outside the target.

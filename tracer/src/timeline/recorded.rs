@@ -4,7 +4,7 @@ use super::survey::{self, Files, Rows, Threads};
 use super::{LAST, Moment, Sweep, Timeline, Witness};
 use crate::events::{Event, TaskEvent, ThreadName};
 use crate::recording::{Batch, BlockRef, Damage, Fetcher, Header, Piece, ReadError, Reader, Trailer};
-use crate::units::{MonoNs, Tid};
+use crate::units::{MonoNs, Nanos, Tid};
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
@@ -73,7 +73,8 @@ impl Recorded {
         let header: &Header = reader.header();
         let (started, target) = (header.started.mono, header.target.pid);
         let start = part.map_or(started, |(from, _)| from.max(started));
-        let mut timeline = Timeline { target, own: MonoNs(0)..LAST, ..Timeline::default() };
+        let sample_period = Nanos(1_000_000_000_u64.checked_div(u64::from(header.sample_hz)).unwrap_or(0));
+        let mut timeline = Timeline { target, sample_period, own: MonoNs(0)..LAST, ..Timeline::default() };
         let mut found = look_through(reader, part, started, &mut timeline, witness);
         let end = found.trailer.as_ref().map_or(found.last, |t| t.ended.mono);
         let until = part.map_or(end, |(_, to)| end.min(to)).max(start);
