@@ -2,7 +2,7 @@
 
 use crate::attribution::calls::{self, CallKind};
 use crate::attribution::{self, Attribution, Cause, Role, Totals};
-use crate::events::{BlockOp, FileRef, FileType, ImageId};
+use crate::events::{BlockOp, FileRef, FileType, ImageId, Syscall};
 use crate::recording::Header;
 use crate::timeline::{Interval, ThreadLine, Timeline, WakeKind};
 use crate::units::{DevId, MonoNs, Nanos, Tid};
@@ -219,12 +219,22 @@ impl<'a> Facts<'a> {
     }
 
     /// Whether the process that feeds the GPU is a server, and a wait for the network of a thread with this role is one for
-    /// requests: it listens for connections, and no workers fetch data for it.
-    pub fn serves_requests(&self, role: Role) -> bool {
+    /// requests: it listens for connections as no rank of a distributed job (those are left out where listeners are looked for),
+    /// feeds the only GPU, no workers fetch data for it, and it mostly waits for whoever comes: to accept a connection, or for
+    /// several descriptors. One that waits to receive from a single connection waits for the one at its other end.
+    pub fn serves_requests(&self, role: Role, totals: &Totals) -> bool {
+        // accept, accept4
+        const ACCEPT: [i16; 2] = [43, 288];
+        let for_anybody = |call: Syscall| ACCEPT.contains(&call.0) || calls::kind(call) == CallKind::Poll;
+        let waits = || totals.details.iter().filter(|(d, _)| d.cause == Cause::Network);
+        let all: Nanos = waits().map(|(_, n)| *n).sum();
+        let anybody: Nanos = waits().filter(|(d, _)| d.syscall.is_some_and(for_anybody)).map(|(_, n)| *n).sum();
         let feeder = self.at.roles.feeder_pid;
         matches!(role, Role::Feeder | Role::Helper)
             && !self.at.roles.of_any(Role::Worker)
             && self.tl.host.iter().any(|h| h.listeners.as_ref().is_some_and(|l| l.contains(&feeder)))
+            && !self.at.gpus.iter().any(|g| g.feeding.is_of_job() && g.roles.feeder_pid != feeder)
+            && anybody.0 * 2 > all.0
     }
 
     /// Helper threads inside a worker process are not workers of their own.

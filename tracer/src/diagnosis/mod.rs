@@ -198,7 +198,7 @@ fn judge(f: &Facts<'_>, subject: &str, span: Nanos, idle: Nanos, totals: &Totals
     };
     let role = f.main_role(totals, cause);
     let points = time.share_of(span) * 100.0;
-    if cause == Cause::Network && f.serves_requests(role) {
+    if cause == Cause::Network && f.serves_requests(role, totals) {
         return Verdict {
             bottleneck: Bottleneck::NoWork,
             cause: Some(cause),

@@ -4,11 +4,15 @@ use crate::units::Pid;
 use procfs::net::{TcpState, UnixState};
 use procfs::process::{FDTarget, Process};
 use std::collections::HashSet;
+use std::ffi::OsStr;
 
-/// Those of `pids` that hold a listening TCP or unix stream socket. A process that cannot be looked at is left out.
+/// Those of `pids` that hold a listening TCP or unix stream socket, to serve whoever comes. Left out are processes that cannot be
+/// looked at, and ranks of a distributed job: they listen for each other.
 /// Costs about 10 µs and some µs for each open descriptor of each process.
 pub fn listeners(pids: &[Pid]) -> Vec<Pid> {
-    let of = |pid: &&Pid| i32::try_from(pid.0).ok().and_then(|p| Process::new(p).ok()).is_some_and(|p| listens(&p));
+    let of = |pid: &&Pid| {
+        i32::try_from(pid.0).ok().and_then(|p| Process::new(p).ok()).is_some_and(|p| listens(&p) && !is_rank(&p))
+    };
     pids.iter().filter(of).copied().collect()
 }
 
@@ -27,6 +31,14 @@ fn listens(process: &Process) -> bool {
     held.any(|fd| matches!(fd.target, FDTarget::Socket(inode) if open.contains(&inode)))
 }
 
+/// Started as one of several ranks, by torchrun, accelerate or deepspeed (`WORLD_SIZE`), MPI or Slurm.
+fn is_rank(process: &Process) -> bool {
+    const SIZES: [&str; 4] = ["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"];
+    let Ok(environment) = process.environ() else { return false };
+    let ranks = |name: &&str| environment.get(OsStr::new(name))?.to_str()?.parse::<u32>().ok();
+    SIZES.iter().filter_map(ranks).any(|n| n > 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -42,5 +54,27 @@ mod tests {
         }
         let _unix = UnixListener::bind(folder.path().join("socket")).unwrap();
         assert_eq!(listeners(&[me]), [me]);
+    }
+
+    #[test]
+    fn a_rank_of_a_distributed_job_is_none() {
+        use std::io::BufRead;
+        let script = "import socket, sys, time; s = socket.create_server(('127.0.0.1', 0)); print('up', flush=True); time.sleep(60)";
+        let serves = |ranks: &str| {
+            let mut child = std::process::Command::new("python3")
+                .args(["-c", script])
+                .env("WORLD_SIZE", ranks)
+                .stdout(std::process::Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut line = String::new();
+            std::io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+            let found = listeners(&[Pid(child.id())]);
+            child.kill().unwrap();
+            child.wait().unwrap();
+            !found.is_empty()
+        };
+        assert!(serves("1"));
+        assert!(!serves("8"));
     }
 }
