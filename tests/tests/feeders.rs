@@ -84,6 +84,9 @@ impl Run {
 
     fn file(&self) -> PathBuf {
         let mut header = Job::new(1, 1, 2).header();
+        if !self.events.iter().any(|e| matches!(e, Event::CpuSample(_))) {
+            header.sample_hz = 0;
+        }
         header.target = Target { pid: Pid(4000), command: "python3 train.py".to_owned() };
         let file = self.folder.path().join("run.gpustall");
         let end = MonoNs(START + 1_000 * MS);

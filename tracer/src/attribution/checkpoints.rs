@@ -147,7 +147,7 @@ mod tests {
             b.push(Event::Task(found));
         }
         let tl = b.finish(Some(MonoNs(1_000_000_000)));
-        let roles = super::super::roles::assign(&tl, &super::super::Evidence::of(&tl), &[], &HashSet::new());
+        let roles = super::super::roles::assign(&tl, &super::super::Evidence::of(&tl), tl.target, &HashSet::new());
         let blocked = |call| {
             What::Blocked(Wait {
                 off: MonoNs(0),

@@ -215,6 +215,11 @@ impl Pending {
         self.stretch.start
     }
 
+    /// End of the stretch.
+    pub(super) fn end(&self) -> MonoNs {
+        self.stretch.end
+    }
+
     /// Nothing of it lies in this part of the recording.
     fn lies_before(&self, tl: &Timeline) -> bool {
         self.reached <= tl.own.start && tl.own.start > MonoNs(0)

@@ -18,6 +18,7 @@ mod segment;
 mod startup;
 mod surroundings;
 mod totals;
+mod turns;
 mod walk;
 
 #[cfg(test)]
@@ -40,6 +41,7 @@ use crate::units::{GpuIndex, MonoNs, Nanos, Pid};
 use gaps::{Kind, Pending, Stretch, Stretches};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+use turns::{OfTurns, Turns};
 
 /// What explains the idle time of one GPU.
 #[derive(Debug)]
@@ -97,6 +99,7 @@ struct OneGpu {
     attribution: GpuAttribution,
     left: Stretches,
     pending: Option<Pending>,
+    turns: OfTurns,
 }
 
 impl Attributor {
@@ -104,42 +107,47 @@ impl Attributor {
     pub fn new(tl: &Timeline, evidence: &Evidence, mounts: &[Mount], activity: Vec<GpuActivity>) -> Attributor {
         let (by_gpu, feedings): (Vec<Vec<Pid>>, Vec<Feeding>) =
             feeding::find(tl, evidence, &activity).into_iter().map(|fed| (fed.pids, fed.feeding)).unzip();
-        let all_pids: Vec<Pid> = by_gpu.iter().flatten().copied().collect();
+        let turns = turns_of(tl, evidence, &by_gpu, &feedings);
         let feeders: HashSet<Pid> = by_gpu
             .iter()
-            .filter(|pids| !pids.is_empty())
-            .map(|pids| roles::feeder_process(tl, evidence, pids))
+            .zip(&turns)
+            .filter(|(told, turns)| !told.is_empty() || turns.pids.len() > 1)
+            .flat_map(|(_, turns)| turns.pids.iter().copied())
             .collect();
         let peers_of = |pid: Pid| feeders.iter().copied().filter(|p| *p != pid).collect::<HashSet<Pid>>();
         // Roles take a pass over all wake-ups: GPUs that are fed by the same process share them.
         let mut by_feeder: HashMap<Pid, Roles> = HashMap::new();
-        let mut own_roles = Vec::new();
-        for (pids, feeding) in by_gpu.iter().zip(&feedings) {
-            if !feeding.is_of_job() {
-                own_roles.push(Roles::of_nobody(tl));
-                continue;
-            }
-            let pids = if pids.is_empty() { &all_pids } else { pids };
-            let pid = roles::feeder_process(tl, evidence, pids);
-            let own = by_feeder.entry(pid).or_insert_with(|| roles::assign(tl, evidence, pids, &peers_of(pid)));
-            own_roles.push(own.clone());
-        }
-        let of_job = || own_roles.iter().zip(&feedings).filter(|(_, f)| f.is_of_job()).map(|(own, _)| own);
-        let mut roles = match of_job().next() {
+        let mut of = |pid: &Pid| {
+            let own = by_feeder.entry(*pid).or_insert_with(|| roles::assign(tl, evidence, *pid, &peers_of(*pid)));
+            own.clone()
+        };
+        // Of each GPU those of its processes, the first of which feeds it most.
+        let own_roles: Vec<Vec<Roles>> = turns.iter().map(|turns| turns.pids.iter().map(&mut of).collect()).collect();
+        let mut of_job = own_roles.iter().flatten();
+        let mut roles = match of_job.next() {
             Some(first) => first.clone(),
-            None if activity.is_empty() => roles::assign(tl, evidence, &on_any_gpu(tl), &HashSet::new()),
+            None if activity.is_empty() => {
+                let feeder = roles::feeder_process(tl, evidence, &on_any_gpu(tl));
+                roles::assign(tl, evidence, feeder, &HashSet::new())
+            }
             None => Roles::of_nobody(tl),
         };
-        of_job().skip(1).for_each(|own| roles.add(own));
+        of_job.for_each(|own| roles.add(own));
         let mut gpus = Vec::new();
-        for ((mut gpu, mut own), feeding) in activity.into_iter().zip(own_roles).zip(feedings) {
-            // A chain may lead into the process of another GPU, whose threads are there what they are to that one.
-            if feeding.is_of_job() {
+        for (((mut gpu, own), feeding), turns) in activity.into_iter().zip(own_roles).zip(feedings).zip(turns) {
+            // A chain may lead into another process that feeds a GPU, whose threads are there what they are to that one.
+            let mut own = own.into_iter().map(|mut own| {
                 own.add(&roles);
-            }
+                own
+            });
+            let (own, others) = (own.next().unwrap_or_else(|| Roles::of_nobody(tl)), own.collect::<Vec<Roles>>());
+            let end_of_feeding = || {
+                let all = std::iter::once(&own).chain(&others);
+                all.filter_map(|own| roles::end_of_feeding(tl, evidence, own)).max()
+            };
             if let Activity::Windows(windows) = &mut gpu.activity
                 && feeding.is_of_job()
-                && let Some(end) = roles::end_of_feeding(tl, evidence, &own).filter(|end| *end < tl.span.1)
+                && let Some(end) = end_of_feeding().filter(|end| *end < tl.span.1)
             {
                 gpu::end_work(windows, end);
                 // What is told of the time after it lags, or is the work of others.
@@ -147,7 +155,7 @@ impl Attributor {
             }
             let (left, usage) = Stretches::new(&gpu.activity, tl.span);
             let attribution = GpuAttribution { gpu, roles: own, feeding, usage, totals: Totals::default() };
-            gpus.push(OneGpu { attribution, left, pending: None });
+            gpus.push(OneGpu { attribution, left, pending: None, turns: OfTurns::new(turns, others) });
         }
         let mut main_thread = Totals::default();
         let (start, end) = tl.span;
@@ -181,12 +189,21 @@ impl Attributor {
     /// Explains what ends in the next part of the recording, going back in time.
     pub fn part(&mut self, tl: &Timeline) {
         for g in &mut self.gpus {
-            let GpuAttribution { gpu, roles, totals, .. } = &mut g.attribution;
-            let mut walker = walk::Walker::new(tl, roles, &self.around);
+            let GpuAttribution { gpu, roles: first, totals, .. } = &mut g.attribution;
+            let roles_at = |t| g.turns.at(first, t);
+            let mut walker: Option<walk::Walker<'_>> = None;
             loop {
-                let next = || Some(Pending::new(g.left.next_back(&gpu.activity)?, gpu.gpu, roles, totals));
+                let next = || {
+                    let stretch = g.left.next_back(&gpu.activity)?;
+                    Some(Pending::new(stretch, gpu.gpu, roles_at(stretch.end), totals))
+                };
                 let Some(pending) = g.pending.take().or_else(next) else { break };
-                g.pending = pending.explain(tl, roles, &mut walker, totals);
+                let roles = roles_at(pending.end());
+                let walker = match &mut walker {
+                    Some(walker) if walker.is_for(roles) => walker,
+                    other => other.insert(walk::Walker::new(tl, roles, &self.around)),
+                };
+                g.pending = pending.explain(tl, roles, walker, totals);
                 if g.pending.is_some() {
                     break;
                 }
@@ -213,6 +230,20 @@ impl Attributor {
         }
         Attribution { roles: self.roles, around: self.around, gpus, totals, main_thread: self.main_thread }
     }
+}
+
+/// Which processes feed each GPU, and when; none where it works for another job.
+fn turns_of(tl: &Timeline, evidence: &Evidence, told: &[Vec<Pid>], feedings: &[Feeding]) -> Vec<Turns> {
+    let mut all: Vec<Pid> = told.iter().flatten().copied().collect();
+    // Where nothing is told, whoever drives a GPU takes turns at the only one.
+    if all.is_empty() && told.len() == 1 {
+        all.extend(roles::libcuda_by_process(tl, evidence).into_keys());
+    }
+    let of = |(pids, feeding): (&Vec<Pid>, &Feeding)| match feeding.is_of_job() {
+        true => turns::find(tl, evidence, if pids.is_empty() { &all } else { pids }),
+        false => Turns::default(),
+    };
+    told.iter().zip(feedings).map(of).collect()
 }
 
 /// Recorded processes that hold a context on some GPU.

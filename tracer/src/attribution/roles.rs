@@ -144,10 +144,9 @@ impl Roles {
     }
 }
 
-/// Decides the role of every thread. `gpu_pids` are processes that are known to hold a GPU context, `peers` those that feed
-/// other GPUs: whatever they send to each other, they are no workers.
-pub fn assign(timeline: &Timeline, evidence: &Evidence, gpu_pids: &[Pid], peers: &HashSet<Pid>) -> Roles {
-    let feeder_pid = feeder_process(timeline, evidence, gpu_pids);
+/// Decides the role of every thread. `feeder_pid` gives the GPU its work ([`feeder_process`]); `peers` are processes that feed GPUs,
+/// too: whatever they send to each other, they are no workers.
+pub fn assign(timeline: &Timeline, evidence: &Evidence, feeder_pid: Pid, peers: &HashSet<Pid>) -> Roles {
     let feeder = feeder_thread(timeline, evidence, feeder_pid);
     let mut of = vec![Role::Other; timeline.threads.len()];
     let mut works_for = vec![None; timeline.threads.len()];
@@ -222,15 +221,22 @@ pub fn assign(timeline: &Timeline, evidence: &Evidence, gpu_pids: &[Pid], peers:
     }
 }
 
-/// The process that gives the GPU its work: one that holds a context, one seen in libcuda, or the target itself; where
-/// the target only waits for a child (a launcher, a shell), that child.
+/// The process that gives the GPU its work, most of the time: of those that hold a context the one most seen in libcuda, else the
+/// first of them; any other seen in libcuda, or the target itself; where the target only waits for a child (a launcher, a shell),
+/// that child.
 pub(super) fn feeder_process(timeline: &Timeline, evidence: &Evidence, gpu_pids: &[Pid]) -> Pid {
+    let seen = libcuda_by_process(timeline, evidence);
+    let most = |of: &dyn Fn(&Pid) -> bool| {
+        let of = seen.iter().filter(|(pid, _)| of(pid));
+        of.max_by_key(|(pid, n)| (**n, std::cmp::Reverse(**pid))).map(|(pid, _)| *pid)
+    };
+    if let Some(pid) = most(&|pid| gpu_pids.contains(pid)) {
+        return pid;
+    }
     if let Some(pid) = timeline.threads.iter().map(|t| t.pid).find(|p| gpu_pids.contains(p)) {
         return pid;
     }
-    if let Some((pid, _)) =
-        libcuda_by_process(timeline, evidence).into_iter().max_by_key(|(pid, n)| (*n, std::cmp::Reverse(*pid)))
-    {
+    if let Some(pid) = most(&|_| true) {
         return pid;
     }
     let mut pid = timeline.target;
@@ -268,7 +274,7 @@ pub(super) fn seen_in_libcuda(tl: &Timeline, evidence: &Evidence) -> bool {
 }
 
 /// Samples inside libcuda by process.
-fn libcuda_by_process(timeline: &Timeline, evidence: &Evidence) -> HashMap<Pid, u64> {
+pub(super) fn libcuda_by_process(timeline: &Timeline, evidence: &Evidence) -> HashMap<Pid, u64> {
     let mut counts = HashMap::new();
     for (ix, line) in timeline.lines() {
         let n = evidence.in_libcuda(timeline, ix);

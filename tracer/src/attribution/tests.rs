@@ -3,6 +3,7 @@
 mod adversaries;
 mod ranks;
 mod roles;
+mod turns;
 
 use super::*;
 use crate::events::{
@@ -40,6 +41,10 @@ fn off(tid: u32, pid: u32, from: u64, wake: u64, on: u64, call: Syscall) -> OffC
         seeded: false,
         pending: false,
     }
+}
+
+fn feeder(tl: &Timeline) -> Pid {
+    super::roles::feeder_process(tl, &Evidence::of(tl), &[])
 }
 
 trait With {
@@ -294,7 +299,7 @@ proptest! {
             b.push(Event::OffCpu(e));
         }
         let tl = b.finish(Some(ms(1500)));
-        let roles = super::roles::assign(&tl, &Evidence::of(&tl), &[], &HashSet::new());
+        let roles = super::roles::assign(&tl, &Evidence::of(&tl), feeder(&tl), &HashSet::new());
         let around = Surroundings::default();
         let walker = walk::Walker::new(&tl, &roles, &around);
         let (from, to) = (ms(cut), ms(cut + len));

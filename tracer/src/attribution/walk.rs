@@ -47,6 +47,11 @@ impl<'a> Walker<'a> {
         Walker { tl, roles, around, running: Running::new(tl), trust_samples_in: None }
     }
 
+    /// Whether it goes by these roles.
+    pub fn is_for(&self, roles: &Roles) -> bool {
+        std::ptr::eq(self.roles, roles)
+    }
+
     /// Explains `[from, to]` as seen from `thread`: segments in order of time that cover it without gap or overlap.
     #[cfg(test)]
     pub fn explain(&self, thread: Option<ThreadIx>, from: MonoNs, to: MonoNs) -> Vec<Segment> {

@@ -25,7 +25,7 @@ fn roles_of<const N: usize>(others: &[u32], waits: Vec<OffCpu>, asked: [u32; N])
     let end = waits.iter().map(|o| o.on).max().unwrap().max(ms(1_000));
     waits.into_iter().for_each(|o| b.push(Event::OffCpu(o)));
     let tl = b.finish(Some(end));
-    let roles = crate::attribution::roles::assign(&tl, &Evidence::of(&tl), &[], &HashSet::new());
+    let roles = crate::attribution::roles::assign(&tl, &Evidence::of(&tl), feeder(&tl), &HashSet::new());
     asked.map(|tid| roles.of(tl.thread_at(Tid(tid), ms(1)).unwrap()))
 }
 
