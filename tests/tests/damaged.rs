@@ -132,3 +132,16 @@ fn the_order_of_records_does_not_matter_nor_whether_some_are_there_twice() {
         }
     }
 }
+
+#[test]
+fn ids_that_are_used_again_are_other_processes() {
+    let job = Job::run("torch-new-workers");
+    let whole = job.report(&job.events);
+    let mut events = job.events.clone();
+    let reused = damage::reuse_ids(&mut events);
+    assert!(reused > 8, "only {reused} processes got ids that were used before");
+    let again = job.report(&events);
+    assert_eq!(whole.causes, again.causes);
+    job.holds(&whole, &again, "ids reused");
+    assert_eq!(whole.gaps.len(), again.gaps.len());
+}

@@ -25,8 +25,8 @@ pub struct Evidence {
     threads: Vec<OfThread>,
     /// Wake-ups by (waker's line, woken line).
     pub(super) wakes: FxHashMap<(ThreadIx, ThreadIx), u64>,
-    /// First wake-up by a process of a thread of another process.
-    pub(super) first: FxHashMap<(Pid, Pid), MonoNs>,
+    /// First wake-up by a thread (its line) of a thread of another process.
+    pub(super) first: FxHashMap<(ThreadIx, Pid), MonoNs>,
     /// Opens of data for reading, by thread id.
     pub(super) data_opens: FxHashMap<Tid, u64>,
     /// Paths that a process opened so that they were created, and when.
@@ -170,7 +170,7 @@ impl Witness for Evidence {
         let Some(waker) = waker.filter(|_| receives && !by_chance) else { return };
         *self.wakes.entry((waker.ix, line.ix)).or_default() += 1;
         if i.waker_pid != line.pid {
-            let first = self.first.entry((i.waker_pid, line.pid)).or_insert(i.wake);
+            let first = self.first.entry((waker.ix, line.pid)).or_insert(i.wake);
             *first = (*first).min(i.wake);
         }
     }
@@ -196,6 +196,8 @@ impl Witness for Evidence {
         self.threads = threads;
         let wakes = std::mem::take(&mut self.wakes);
         self.wakes = wakes.into_iter().filter_map(|((a, b), n)| Some(((new(a)?, new(b)?), n))).collect();
+        let first = std::mem::take(&mut self.first);
+        self.first = first.into_iter().filter_map(|((a, pid), t)| Some(((new(a)?, pid), t))).collect();
     }
 }
 

@@ -151,6 +151,7 @@ pub fn assign(timeline: &Timeline, evidence: &Evidence, feeder_pid: Pid, peers: 
     let mut of = vec![Role::Other; timeline.threads.len()];
     let mut works_for = vec![None; timeline.threads.len()];
     let mut first_delivery = vec![None; timeline.threads.len()];
+    let first_of = first_deliveries(timeline, evidence, feeder_pid);
 
     let feeder_reads = feeder.is_some_and(|f| loads_data(timeline, evidence, f));
     let named = |line: &ThreadLine| role_by_name(line, feeder_pid).is_some();
@@ -179,13 +180,11 @@ pub fn assign(timeline: &Timeline, evidence: &Evidence, feeder_pid: Pid, peers: 
         }
         // A worker that was forked inside the recording starts up until its first delivery.
         if line.pid != feeder_pid
-            && timeline
-                .thread_at(line.pid.main_thread(), line.born)
-                .and_then(|m| timeline.thread(m))
-                .is_some_and(|m| m.forked)
+            && let Some(main) = main_of(timeline, line)
+            && timeline.thread(main).is_some_and(|m| m.forked)
             && let Some(slot) = first_delivery.get_mut(ix.0 as usize)
         {
-            *slot = evidence.first.get(&(line.pid, feeder_pid)).copied();
+            *slot = first_of.get(&main).copied();
         }
     }
     let feeder_loads_data = feeder_reads && !of.contains(&Role::Worker);
@@ -219,6 +218,21 @@ pub fn assign(timeline: &Timeline, evidence: &Evidence, feeder_pid: Pid, peers: 
         checkpoint_paths,
         checkpoint_opens,
     }
+}
+
+/// The main thread of a thread's process: it tells processes apart that had the same id one after the other.
+fn main_of(tl: &Timeline, line: &ThreadLine) -> Option<ThreadIx> {
+    tl.thread_at(line.pid.main_thread(), line.born)
+}
+
+/// When each other process, by its main thread, first woke a thread of the feeder's process.
+fn first_deliveries(tl: &Timeline, evidence: &Evidence, feeder_pid: Pid) -> HashMap<ThreadIx, MonoNs> {
+    let mut first: HashMap<ThreadIx, MonoNs> = HashMap::new();
+    for ((waker, _), t) in evidence.first.iter().filter(|((_, woken), _)| *woken == feeder_pid) {
+        let Some(main) = tl.thread(*waker).and_then(|line| main_of(tl, line)) else { continue };
+        first.entry(main).and_modify(|f| *f = (*f).min(*t)).or_insert(*t);
+    }
+    first
 }
 
 /// The process that gives the GPU its work, most of the time: of those that hold a context the one most seen in libcuda, else the
