@@ -69,7 +69,7 @@ pub fn summary(rows: &[Row], failed: usize) -> String {
     for name in names {
         let rounds: Vec<&Row> = rows.iter().filter(|r| r.scenario == name).collect();
         let good = rounds.iter().filter(|r| r.failures.is_empty()).count();
-        for (n, evidence) in ["exact", "nvml"].into_iter().enumerate() {
+        for (n, evidence) in ["exact", "trace", "nvml"].into_iter().enumerate() {
             let judged: Vec<&Judgement> = rounds.iter().filter_map(|r| r.judgements.get(n)).collect();
             let right = judged.iter().filter(|j| j.verdict_right).count();
             let edges = judged.iter().filter_map(|j| j.boundary_ms).reduce(f64::max);

@@ -35,7 +35,7 @@ pub type Points = BTreeMap<String, f64>;
 /// What a report says, held against the truth.
 #[derive(Clone, Debug, Serialize)]
 pub struct Judgement {
-    /// `exact` or `nvml`.
+    /// `exact`, `trace` (the same busy times in a profiler's trace) or `nvml`.
     pub evidence: &'static str,
     /// Share of each cause in the idle time, points.
     pub reported: Points,
@@ -53,8 +53,8 @@ pub struct Judgement {
     pub verdict: String,
     /// Whether it is the one that the truth says.
     pub verdict_right: bool,
-    /// A cause that the verdict names although it says that the GPU is the limit.
-    pub invented: Option<String>,
+    /// Number of gaps; exact evidence only, since windows have none.
+    pub gaps: Option<u64>,
 }
 
 /// A run, held against the truth.
@@ -70,7 +70,7 @@ pub struct Row {
     pub gaps: usize,
     /// The verdicts that are right by the truth: one, unless kinds of bottleneck are equal.
     pub right: Vec<&'static str>,
-    /// By exact intervals, then by NVML windows.
+    /// By exact intervals, by a profiler's trace, and by NVML windows.
     pub judgements: Vec<Judgement>,
     /// Largest difference between the two kinds of evidence, points.
     pub disagreement: f64,
@@ -94,7 +94,10 @@ pub fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<Row> {
     }
     let right = kinds::right(score);
     let weight = (score.idle_share() / LITTLE_IDLE).min(1.0);
-    let exact = judgement("exact", &right, &outcome.exact, &truth, weight, Some(boundaries(score, outcome)?))?;
+    // The busy file has the times of the truth itself; a profiler's trace has them by another clock.
+    let edges = |report| edges(score, report).map(Some);
+    let exact = judgement("exact", &right, &outcome.exact, &truth, weight, edges(&outcome.exact)?)?;
+    let trace = judgement("trace", &right, &outcome.profiled, &truth, weight, edges(&outcome.profiled)?)?;
     let nvml = judgement("nvml", &right, &outcome.nvml, &truth, weight, None)?;
     let disagreement = weight * largest(&exact.reported, &nvml.reported).0;
     let mut row = Row {
@@ -103,7 +106,7 @@ pub fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<Row> {
         gaps: score.gaps.len(),
         right,
         truth,
-        judgements: vec![exact, nvml],
+        judgements: vec![exact, trace, nvml],
         disagreement,
         dropped: dropped(&outcome.exact),
         failures: Vec::new(),
@@ -139,7 +142,7 @@ fn judgement(
         boundary_ms,
         unknown: weight * reported.get("unknown").copied().unwrap_or(0.0),
         verdict_right: right.contains(&verdict.as_str()),
-        invented: (verdict == "compute").then(|| report["verdict"]["cause"].as_str().map(str::to_owned)).flatten(),
+        gaps: boundary_ms.map(|_| gpus.iter().filter_map(|gpu| gpu["gap_count"].as_u64()).sum()),
         verdict,
         reported,
     })
@@ -155,12 +158,6 @@ fn largest(a: &Points, b: &Points) -> (f64, String) {
 
 /// Largest distance of a reported gap's start or end from those of the nearest true gap, and of a true gap from the nearest reported
 /// one. Reports list the longest gaps only, so a true gap must be listed if it is longer than the shortest that is.
-///
-/// The busy file has the times of the truth itself, so the profiler's trace is judged as well, whose clock is another.
-fn boundaries(score: &Score, outcome: &Outcome) -> Result<f64> {
-    Ok(edges(score, &outcome.exact)?.max(edges(score, &outcome.profiled)?))
-}
-
 fn edges(score: &Score, report: &Value) -> Result<f64> {
     let started = report["recording"]["started_mono_ns"].as_u64().context("the recording has no start")?;
     let mut reported = Vec::new();
@@ -225,8 +222,8 @@ fn failures(scenario: &Scenario, row: &Row, weight: f64) -> Vec<String> {
         if judged.unknown >= UNKNOWN_POINTS {
             failures.push(format!("{evidence}: {:.1} % unknown (below {UNKNOWN_POINTS})", judged.unknown));
         }
-        if let Some(cause) = &judged.invented {
-            failures.push(format!("{evidence}: the verdict names {cause} although the GPU is the limit"));
+        if let Some(gaps) = judged.gaps.filter(|gaps| *gaps != row.gaps as u64) {
+            failures.push(format!("{evidence}: the GPU had {} gaps, and {gaps} are reported", row.gaps));
         }
         if !judged.verdict_right {
             let right = row.right.join(" or ");
@@ -236,7 +233,7 @@ fn failures(scenario: &Scenario, row: &Row, weight: f64) -> Vec<String> {
             failures.push(format!("{evidence}: a gap's edge is off by {ms:.1} ms (at most {BOUNDARY_MS})"));
         }
     }
-    if let [exact, nvml] = row.judgements.as_slice()
+    if let [exact, .., nvml] = row.judgements.as_slice()
         && exact.verdict != nvml.verdict
     {
         failures.push(format!("the verdict is {} by exact intervals and {} by NVML", exact.verdict, nvml.verdict));
