@@ -240,7 +240,7 @@ pub struct SlowServer {
 }
 
 impl SlowServer {
-    /// Over `kind`, `tcp` or `unix`, with so many ms of thought for each answer.
+    /// Over `kind`, `tcp`, `unix` or `pipe`, with so many ms of thought for each answer.
     pub fn new(scratch: &Path, kind: &str, delay_ms: &str) -> Result<SlowServer> {
         let data = scratch.join("data");
         fs::create_dir_all(&data)?;

@@ -38,6 +38,10 @@ const COMPRESSED: &[(&str, Parts)] = &[
 ];
 /// Reads from a server.
 const SERVED: &[(&str, Parts)] = &[("read", ["preprocessing", "cpu_starved", "network"])];
+/// Reads of what another process makes.
+const PRODUCED: &[(&str, Parts)] = &[("read", ["preprocessing", "cpu_starved", "other_process"])];
+/// The same without workers.
+const PRODUCED_ALONE: &[(&str, Parts)] = &[("host", ["preprocessing", "cpu_starved", "other_process"]), PRODUCED[0]];
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -271,6 +275,18 @@ fn network() -> Vec<Scenario> {
             loader "--read unix --compute-ms 5",
             |s| boxed(SlowServer::new(s, "unix", "10")?),
             SERVED => ["communication"], unless none
+        },
+        job! {
+            "data-over-pipe": "samples from a slow process outside the job, over named pipes",
+            loader "--read pipe --compute-ms 5",
+            |s| boxed(SlowServer::new(s, "pipe", "10")?),
+            PRODUCED => ["communication"], unless none
+        },
+        job! {
+            "data-over-pipe-main": "no workers: main itself waits for a slow process outside the job",
+            loader "--read pipe --workers 0 --compute-ms 5",
+            |s| boxed(SlowServer::new(s, "pipe", "5")?),
+            PRODUCED_ALONE => ["communication"], unless none
         },
         job! {
             "data-over-tcp-main": "no workers: main itself asks a slow server",
