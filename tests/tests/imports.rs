@@ -226,6 +226,33 @@ fn a_trace_of_each_process_makes_one_picture() {
 }
 
 #[test]
+fn between_traces_of_parts_of_a_run_nothing_is_known() {
+    // As a profiler's schedule writes them: one file for some steps, another for some later ones.
+    let folder = tempfile::tempdir().unwrap();
+    let run = run();
+    let base = run.wall + run.busy[0].0 - 1_000_000;
+    let n = run.busy.len();
+    let parts = [&run.busy[..n / 3], &run.busy[n - n / 3..]];
+    let files: Vec<PathBuf> = (0..2)
+        .map(|k| {
+            let file = folder.path().join(format!("part{k}.json"));
+            let spans = parts[k].iter().map(|(a, b)| (0, 7, a + run.wall, b + run.wall));
+            fs::write(&file, chrome(spans, base)).unwrap();
+            file
+        })
+        .collect();
+    let [one, two] = [0, 1].map(|k| files[k].to_str().unwrap());
+    let told = report(&run.recording, &["--gpu-trace", one, "--gpu-trace", two]).unwrap();
+    let inside = |part: &[(u64, u64)]| part.windows(2).map(|w| w[1].0 - w[0].1).sum::<u64>() as f64 / 1e9;
+    let idle = inside(parts[0]) + inside(parts[1]);
+    let gpu = &told["gpus"][0];
+    let said = gpu["idle_s"].as_f64().unwrap();
+    assert!((said - idle).abs() < 0.001, "{said} of {idle} s idle");
+    assert_eq!(gpu["gap_count"].as_u64().unwrap() as usize, 2 * (n / 3) - 2);
+    assert_noted(&told, "Between its traces nothing is known of GPU 0 for");
+}
+
+#[test]
 fn a_trace_of_another_day_is_refused_with_both_ranges() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let run = run();

@@ -11,6 +11,7 @@ const TABLE: &[(&str, Parts)] = &[
     ("decode", ["preprocessing", "cpu_starved", UNLOGGED]),
     ("host", ["host_code", "cpu_starved", UNLOGGED]),
     ("sleep", ["host_code", "cpu_starved", "sleep"]),
+    ("driver", ["gpu_driver", "cpu_starved", "gpu_driver"]),
     ("checkpoint", ["checkpoint", "checkpoint", "checkpoint"]),
     ("startup", ["worker_startup", "worker_startup", "worker_startup"]),
     ("pin", ["pin_memory", "cpu_starved", "pin_memory"]),

@@ -101,6 +101,15 @@ pub extern "C" fn standinLaunch(ns: u64) -> i32 {
     })
 }
 
+/// Works inside the driver for `ns` nanoseconds, without the device, as `cuModuleLoadData` does that compiles a kernel.
+#[unsafe(no_mangle)]
+pub extern "C" fn standinCompile(ns: u64) -> i32 {
+    initialized(|| {
+        wait::spin_until(wait::monotonic_ns().saturating_add(ns));
+        CUDA_SUCCESS
+    })
+}
+
 /// Waits until the device has done all that is queued.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuCtxSynchronize() -> i32 {
@@ -144,5 +153,8 @@ mod tests {
             assert!(launched - start < end - launched, "launching must not wait");
             assert_eq!(cuCtxSynchronize(), CUDA_SUCCESS);
         }
+        let start = wait::monotonic_ns();
+        assert_eq!(standinCompile(2_000_000), CUDA_SUCCESS);
+        assert!(wait::monotonic_ns() - start >= 2_000_000);
     }
 }

@@ -44,6 +44,7 @@ class Gpu:
         if args.cuda:
             self.cuda = ctypes.CDLL(args.cuda)
             self.cuda.standinLaunch.argtypes = [ctypes.c_uint64]
+            self.cuda.standinCompile.argtypes = [ctypes.c_uint64]
             self.check(self.cuda.cuInit(0))
             self.check(self.cuda.cuCtxSetFlags(CUDA_WAIT[args.cuda_wait]))
 
@@ -69,6 +70,10 @@ class Gpu:
         skip()
         self.set(False)
         did()
+
+    def compile(self, ms):
+        """So long in the driver, while the GPU has nothing to do."""
+        self.check(self.cuda.standinCompile(int(ms * 1e6)))
 
     def run(self, ms):
         """GPU work of so long, waited for."""

@@ -42,6 +42,7 @@ def arguments():
     parser.add_argument("--lock-threads", type=int, default=0, help="threads of main that hold Python's global lock")
     parser.add_argument("--threads", action="store_true", help="workers are threads of main")
     parser.add_argument("--host-ms", type=float, default=0.0, help="CPU time of main's own work in a step")
+    parser.add_argument("--driver-ms", type=float, default=0.0, help="time in the GPU's driver in a step, as to compile a kernel")
     parser.add_argument("--warm-up", type=int, default=2, help="batches before the steady phase")
     parser.add_argument("--checkpoint-every", type=int, default=0, help="steps between checkpoints")
     parser.add_argument("--checkpoint-mb", type=int, default=8)
@@ -327,6 +328,10 @@ def train(args, batches, gpu, account, work):
             account.did("host")
             time.sleep(args.sleep_ms / 1e3)
             account.did("sleep")
+        if args.driver_ms:
+            account.did("host")
+            gpu.compile(args.driver_ms)
+            account.did("driver")
         compute(gpu, args.compute_ms, account)
         if args.checkpoint_every and step % args.checkpoint_every == args.checkpoint_every - 1:
             account.did("host")

@@ -7,7 +7,7 @@ use super::totals::{OpenGap, Totals};
 use super::walk::Walker;
 use super::{checkpoints, startup};
 use crate::events::GpuWindow;
-use crate::gpu::{Activity, BusyInterval};
+use crate::gpu::{Activity, BusyInterval, GpuActivity};
 use crate::timeline::{MARGIN, ThreadIx, Timeline};
 use crate::units::{GpuIndex, MonoNs, Nanos};
 
@@ -63,17 +63,26 @@ pub(super) struct Stretches {
     span: (MonoNs, MonoNs),
     /// Those from the first to here, by index of the activity, are left.
     left: std::ops::Range<usize>,
+    /// Times of which nothing is known, in order.
+    holes: Vec<(MonoNs, MonoNs)>,
 }
 
 impl Stretches {
-    /// Of an activity, whose idle time is to be explained inside `span`; and how long the GPU was busy and idle.
-    pub(super) fn new(activity: &Activity, span: (MonoNs, MonoNs)) -> (Stretches, Usage) {
-        let mut s = Stretches { span, left: 0..0 };
-        let usage = match activity {
+    /// Of an activity, whose idle time is to be explained inside `span`; and how long the GPU was busy and idle. A gap in which
+    /// nothing is known for a while is none.
+    pub(super) fn new(gpu: &GpuActivity, span: (MonoNs, MonoNs)) -> (Stretches, Usage) {
+        let mut s = Stretches { span, left: 0..0, holes: gpu.holes.clone() };
+        let usage = match &gpu.activity {
             Activity::Intervals(busy) => s.of_intervals(busy),
             Activity::Windows(windows) => s.of_windows(windows),
         };
         (s, usage)
+    }
+
+    /// No hole lies between these times.
+    fn is_known(&self, from: MonoNs, to: MonoNs) -> bool {
+        let next = self.holes.partition_point(|(_, end)| *end <= from);
+        self.holes.get(next).is_none_or(|(start, _)| *start >= to)
     }
 
     fn of_intervals(&mut self, busy: &[BusyInterval]) -> Usage {
@@ -88,7 +97,7 @@ impl Stretches {
                     usage.before = from.since(start);
                     self.left = n + 1..n + 1;
                 }
-                Some(idle_from) if from > idle_from => {
+                Some(idle_from) if from > idle_from && self.is_known(idle_from, from) => {
                     usage.idle += from.since(idle_from);
                     usage.gaps += 1;
                 }
@@ -155,7 +164,7 @@ impl Stretches {
                     Stretch { kind: Kind::Window, start: from, end: to, idle }
                 }),
             };
-            if let Some(stretch) = found.filter(|s| s.idle > Nanos::ZERO) {
+            if let Some(stretch) = found.filter(|s| s.idle > Nanos::ZERO && self.is_known(s.start, s.end)) {
                 return Some(stretch);
             }
         }

@@ -153,7 +153,7 @@ impl Attributor {
                 // What is told of the time after it lags, or is the work of others.
                 windows.iter_mut().filter(|w| w.start >= end).for_each(|w| w.utilization = 0.0);
             }
-            let (left, usage) = Stretches::new(&gpu.activity, tl.span);
+            let (left, usage) = Stretches::new(&gpu, tl.span);
             let attribution = GpuAttribution { gpu, roles: own, feeding, usage, totals: Totals::default() };
             gpus.push(OneGpu { attribution, left, pending: None, turns: OfTurns::new(turns, others) });
         }

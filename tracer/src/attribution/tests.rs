@@ -87,6 +87,7 @@ fn attribution(events: Vec<Event>, busy: &[(u64, u64)], end: u64) -> (Timeline, 
         name: String::new(),
         source: GpuSource::Simulated,
         pids: Vec::new(),
+        holes: Vec::new(),
         activity: Activity::Intervals(busy),
     };
     let a = attribute(&tl, &[], vec![gpu]);
@@ -216,6 +217,7 @@ fn windows_spend_their_idle_time_on_the_most_certain_waits_first() {
         name: String::new(),
         source: GpuSource::Nvml,
         pids: Vec::new(),
+        holes: Vec::new(),
         activity: Activity::Windows(vec![window]),
     };
     let a = attribute(&tl, &[], vec![gpu]);
@@ -235,8 +237,14 @@ fn a_window_without_work_is_certain_whatever_the_feeder_did() {
         utilization,
     };
     let activity = Activity::Windows(vec![window(0, 50.0), window(1, 0.0), window(2, 100.0)]);
-    let gpu =
-        GpuActivity { gpu: GpuIndex(0), name: String::new(), source: GpuSource::Nvml, pids: Vec::new(), activity };
+    let gpu = GpuActivity {
+        gpu: GpuIndex(0),
+        name: String::new(),
+        source: GpuSource::Nvml,
+        pids: Vec::new(),
+        holes: Vec::new(),
+        activity,
+    };
     let usage = attribute(&tl, &[], vec![gpu]).gpus[0].usage;
     assert_eq!((usage.idle, usage.certain), (Nanos::from_millis(150), Nanos::from_millis(100)));
 }
@@ -342,7 +350,7 @@ proptest! {
             gpu: GpuIndex(1), start: ms(k * 167), end: ms((k + 1) * 167), utilization: (seed >> k) as f32 % 101.0,
         }).collect();
         let gpus = [Activity::Intervals(busy), Activity::Windows(windows)].into_iter().zip(0..).map(|(activity, n)| {
-            GpuActivity { gpu: GpuIndex(n), name: String::new(), source: GpuSource::Trace, pids: Vec::new(), activity }
+            GpuActivity { gpu: GpuIndex(n), name: String::new(), source: GpuSource::Trace, pids: Vec::new(), holes: Vec::new(), activity }
         });
         let a = attribute(&tl, &[], gpus.collect());
         for g in &a.gpus {
@@ -366,7 +374,7 @@ proptest! {
             gpu: GpuIndex(0), start: ms(k * 167), end: ms((k + 1) * 167), utilization: if k == 4 { 100.0 } else { util },
         }).collect();
         let gpu = GpuActivity {
-            gpu: GpuIndex(0), name: String::new(), source: GpuSource::Nvml, pids: Vec::new(), activity: Activity::Windows(windows),
+            gpu: GpuIndex(0), name: String::new(), source: GpuSource::Nvml, pids: Vec::new(), holes: Vec::new(), activity: Activity::Windows(windows),
         };
         let a = attribute(&tl, &[], vec![gpu]);
         let sum: Nanos = a.totals.causes.values().copied().sum();

@@ -45,6 +45,8 @@ pub struct GpuActivity {
     pub source: GpuSource,
     /// Processes that the evidence itself says gave it work; empty where it says nothing of them.
     pub pids: Vec<Pid>,
+    /// Times between busy ones of which nothing is known, in order: between traces of parts of a run. They are no gaps.
+    pub holes: Vec<(MonoNs, MonoNs)>,
     /// When it was busy.
     pub activity: Activity,
 }

@@ -26,7 +26,14 @@ pub fn windows_to_activity(devices: &[GpuDevice], windows: &[GpuWindow]) -> Vec<
                 }
             }
             let name = devices.iter().find(|d| d.gpu == gpu).map(|d| d.name.clone()).unwrap_or_default();
-            GpuActivity { gpu, name, source: GpuSource::Nvml, pids: Vec::new(), activity: Activity::Windows(kept) }
+            GpuActivity {
+                gpu,
+                name,
+                source: GpuSource::Nvml,
+                pids: Vec::new(),
+                holes: Vec::new(),
+                activity: Activity::Windows(kept),
+            }
         })
         .collect()
 }

@@ -50,12 +50,25 @@ pub(super) fn find(
         }
         notes.clear();
     }
+    notes.extend(activity.iter().filter_map(holes_told));
     notes.extend(renumber(tl, &mut activity));
     let elsewhere = range(&activity).filter(|(from, to)| *to <= tl.span.0 || *from >= tl.span.1);
     if elsewhere.is_some() {
         activity.clear();
     }
     Ok(Evidence { activity, notes, elsewhere })
+}
+
+/// What is not known between traces of one GPU.
+fn holes_told(g: &GpuActivity) -> Option<String> {
+    let unknown: Nanos = g.holes.iter().map(|(from, to)| to.since(*from)).sum();
+    (!g.holes.is_empty()).then(|| {
+        format!(
+            "Between its traces nothing is known of GPU {} for {:.3} s: that is counted neither as busy nor as idle.",
+            g.gpu,
+            unknown.secs()
+        )
+    })
 }
 
 /// From when to when traces tell of GPUs.
@@ -294,7 +307,14 @@ mod tests {
 
     fn busy(gpu: u32) -> GpuActivity {
         let activity = Activity::Intervals(vec![BusyInterval { start: MonoNs(1), end: MonoNs(2) }]);
-        GpuActivity { gpu: GpuIndex(gpu), name: String::new(), source: GpuSource::Trace, pids: Vec::new(), activity }
+        GpuActivity {
+            gpu: GpuIndex(gpu),
+            name: String::new(),
+            source: GpuSource::Trace,
+            pids: Vec::new(),
+            holes: Vec::new(),
+            activity,
+        }
     }
 
     #[test]

@@ -200,6 +200,22 @@ pub fn scenarios() -> Vec<Scenario> {
             &["host_code"],
         ),
         scenario(
+            "gpu-driver",
+            "in each step, main compiles a kernel inside the GPU's driver",
+            || loader("--workers 1 --work-ms 1 --driver-ms 15 --compute-ms 10 --cuda-wait spin"),
+            ahead,
+            &[],
+            &["host_code"],
+        ),
+        scenario(
+            "spin-wait",
+            "main spins while it waits for the GPU; one worker, which decodes for longer than the GPU computes",
+            || loader("--workers 1 --work-ms 5 --compute-ms 10 --cuda-wait spin"),
+            ahead,
+            &[],
+            &["data_loading"],
+        ),
+        scenario(
             "ranks",
             "two ranks, each with a GPU, meet in each step; one has more to do, and the other waits for it",
             || python("ranks.py", &["--gpus", "2", "--compute-ms", "10"]),

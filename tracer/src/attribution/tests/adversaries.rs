@@ -33,7 +33,11 @@ fn explained(events: impl Iterator<Item = OffCpu>) {
     for (n, activity) in gpus.into_iter().enumerate() {
         let (gpu, source) = (GpuIndex(n as u32), GpuSource::Trace);
         let begun = Instant::now();
-        let a = attribute(&tl, &[], vec![GpuActivity { gpu, name: String::new(), source, pids: Vec::new(), activity }]);
+        let a = attribute(
+            &tl,
+            &[],
+            vec![GpuActivity { gpu, name: String::new(), source, pids: Vec::new(), holes: Vec::new(), activity }],
+        );
         let took = begun.elapsed();
         assert_eq!(a.totals.causes.values().copied().sum::<Nanos>(), a.totals.idle);
         assert!(a.totals.idle > Nanos(end.0 / 3));

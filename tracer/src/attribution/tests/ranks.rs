@@ -21,6 +21,7 @@ fn each_gpu_is_explained_by_the_process_that_is_on_it() {
         name: String::new(),
         source: GpuSource::Trace,
         pids: Vec::new(),
+        holes: Vec::new(),
         activity: Activity::Intervals(busy.to_vec()),
     });
     let a = attribute(&tl, &[], gpus.to_vec());
@@ -54,6 +55,7 @@ fn ranks_that_wake_each_other_are_no_workers() {
         name: String::new(),
         source: GpuSource::Trace,
         pids: vec![Pid(pid)],
+        holes: Vec::new(),
         activity: Activity::Intervals(busy.to_vec()),
     });
     let a = attribute(&tl, &[], gpus.to_vec());

@@ -150,6 +150,7 @@ fn activities(changes: Changes, recording_end: MonoNs, path: &Path) -> Result<Ve
             name: String::new(),
             source: GpuSource::Trace,
             pids: of.pids.into_iter().collect(),
+            holes: Vec::new(),
             activity: Activity::Intervals(intervals(of.changes, end)),
         })
         .collect();

@@ -90,21 +90,53 @@ pub fn read_trace(path: &Path, clocks: &RecordingClocks) -> Result<ImportedTrace
     }
 }
 
-/// Several traces as one, as of several processes that each wrote their own: work on the same GPU is merged.
+/// Several traces as one, as of several processes that each wrote their own: work on the same GPU is merged. Between traces that tell
+/// of a GPU at different times nothing is known of it.
 pub fn merge_traces(traces: Vec<ImportedTrace>) -> Vec<GpuActivity> {
     let mut all: BTreeMap<GpuIndex, GpuActivity> = BTreeMap::new();
-    for g in traces.into_iter().flat_map(|t| t.activity) {
-        match all.entry(g.gpu) {
-            Entry::Vacant(place) => drop(place.insert(g)),
-            Entry::Occupied(mut known) => join(known.get_mut(), g),
+    let mut told: BTreeMap<GpuIndex, Vec<BusyInterval>> = BTreeMap::new();
+    for trace in traces {
+        let range = told_by(&trace.activity);
+        for g in trace.activity {
+            told.entry(g.gpu).or_default().extend(range);
+            match all.entry(g.gpu) {
+                Entry::Vacant(place) => drop(place.insert(g)),
+                Entry::Occupied(mut known) => join(known.get_mut(), g),
+            }
+        }
+    }
+    for (gpu, mut ranges) in told {
+        unite(&mut ranges);
+        if let Some(g) = all.get_mut(&gpu) {
+            let between = ranges.iter().zip(ranges.iter().skip(1)).map(|(a, b)| (a.end, b.start));
+            g.holes = between.collect();
         }
     }
     all.into_values().collect()
 }
 
+/// From when to when a trace tells of its GPUs.
+fn told_by(activity: &[GpuActivity]) -> Option<BusyInterval> {
+    let lists =
+        || activity.iter().filter_map(|a| if let Activity::Intervals(l) = &a.activity { Some(l) } else { None });
+    let start = lists().filter_map(|l| l.first()).map(|i| i.start).min()?;
+    Some(BusyInterval { start, end: lists().filter_map(|l| l.last()).map(|i| i.end).max()? })
+}
+
 fn join(a: &mut GpuActivity, b: GpuActivity) {
     let (Activity::Intervals(all), Activity::Intervals(more)) = (&mut a.activity, b.activity) else { return };
     all.extend(more);
+    unite(all);
+    a.pids.extend(b.pids);
+    a.pids.sort_unstable();
+    a.pids.dedup();
+    if a.name.is_empty() {
+        a.name = b.name;
+    }
+}
+
+/// Sorts intervals, and makes one of those that meet.
+fn unite(all: &mut Vec<BusyInterval>) {
     all.sort_unstable_by_key(|i| i.start);
     all.dedup_by(|next, kept| {
         let joins = next.start <= kept.end;
@@ -113,12 +145,6 @@ fn join(a: &mut GpuActivity, b: GpuActivity) {
         }
         joins
     });
-    a.pids.extend(b.pids);
-    a.pids.sort_unstable();
-    a.pids.dedup();
-    if a.name.is_empty() {
-        a.name = b.name;
-    }
 }
 
 fn read_text(
@@ -264,6 +290,7 @@ fn placed(
                 name: work.names.remove(&device).unwrap_or_default(),
                 source: GpuSource::Trace,
                 pids: work.pids.get(&device).into_iter().flatten().copied().collect(),
+                holes: Vec::new(),
                 activity: Activity::Intervals(inside.collect()),
             }
         })
@@ -302,10 +329,8 @@ fn clock_name(clock: StampClock) -> &'static str {
 
 /// A profiler often runs for a few steps only.
 fn coverage(activity: &[GpuActivity], clocks: &RecordingClocks) -> Option<String> {
-    let lists =
-        || activity.iter().filter_map(|a| if let Activity::Intervals(l) = &a.activity { Some(l) } else { None });
-    let first = lists().filter_map(|l| l.first()).map(|i| i.start).min()?.max(clocks.span.0);
-    let last = lists().filter_map(|l| l.last()).map(|i| i.end).max()?.min(clocks.span.1);
+    let told = told_by(activity)?;
+    let (first, last) = (told.start.max(clocks.span.0), told.end.min(clocks.span.1));
     let (start, length) = (clocks.start.mono, clocks.span.1.since(clocks.span.0));
     (last.since(first).share_of(length) < 0.9).then(|| {
         format!(

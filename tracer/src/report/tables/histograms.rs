@@ -197,6 +197,7 @@ mod tests {
             name: String::new(),
             source: GpuSource::Trace,
             pids: Vec::new(),
+            holes: Vec::new(),
             activity,
         };
         let busy = |a, b| BusyInterval { start: at(a), end: at(b) };
