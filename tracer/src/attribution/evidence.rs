@@ -3,17 +3,19 @@
 use super::blocked;
 use super::calls::{self, CallKind};
 use super::roles::is_libcuda;
+use super::scale::Scale;
 use crate::events::{FileOpen, FileRef, FileType, ImageId};
 use crate::timeline::{FileIx, Interval, Moment, Provisional, ThreadIx, Timeline, WakeKind, Witness};
 use crate::units::{MonoNs, Nanos, Pid, Tid};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::hash_map::Entry;
 
-/// Length of the stretches in which samples in libcuda are counted.
-pub(super) const STRETCH: Nanos = Nanos::from_millis(1_000);
 /// Time that a sample stands for at the usual rate.
 const SAMPLE: Nanos = Nanos::from_millis(5);
 /// Times of creating one path that are kept.
 const MOST_OPENS: usize = 10_000;
+/// Paths that are kept: a job that creates a file for each sample has more, none of which is a checkpoint.
+const MOST_PATHS: usize = 20_000;
 /// `O_CREAT` (`asm-generic/fcntl.h`).
 const O_CREAT: u32 = 0o100;
 /// `O_APPEND`: of a log, which is no checkpoint.
@@ -23,6 +25,8 @@ const O_APPEND: u32 = 0o2000;
 #[derive(Debug, Default)]
 pub struct Evidence {
     threads: Vec<OfThread>,
+    /// Of the stretches in which samples in libcuda are counted.
+    pub(super) scale: Scale,
     /// Wake-ups by (waker's line, woken line).
     pub(super) wakes: FxHashMap<(ThreadIx, ThreadIx), u64>,
     /// First wake-up by a thread (its line) of a thread of another process.
@@ -49,6 +53,15 @@ pub(super) struct OfThread {
     pub(super) written: FxHashMap<FileIx, Nanos>,
     /// Regular files made durable.
     pub(super) synced: FxHashSet<FileIx>,
+}
+
+impl OfThread {
+    /// Counts by longer stretches from now on.
+    fn coarsen(&mut self, shift: u32) {
+        for ((stretch, image), n) in std::mem::take(&mut self.images) {
+            *self.images.entry((stretch.checked_shr(shift).unwrap_or(0), image)).or_default() += n;
+        }
+    }
 }
 
 impl Evidence {
@@ -140,9 +153,11 @@ impl Witness for Evidence {
     fn open(&mut self, o: &FileOpen) {
         let Some(outcome) = o.outcome.filter(|r| r.result >= 0) else { return };
         if outcome.flags & (O_CREAT | O_APPEND) == O_CREAT {
-            let times = self.created.entry((o.pid, o.path.clone())).or_default();
-            if times.len() < MOST_OPENS {
-                times.push(o.time);
+            let room = self.created.len() < MOST_PATHS;
+            match self.created.entry((o.pid, o.path.clone())) {
+                Entry::Vacant(new) if room => drop(new.insert(vec![o.time])),
+                Entry::Occupied(mut times) if times.get().len() < MOST_OPENS => times.get_mut().push(o.time),
+                _ => {}
             }
         }
         if outcome.flags & 0o3 == 0 && is_data(&o.path) {
@@ -177,11 +192,16 @@ impl Witness for Evidence {
 
     fn sample(&mut self, line: Provisional, s: &Moment, file: Option<&FileRef>) {
         let call = calls::kind(s.syscall);
+        let coarser = self.scale.include(s.time);
+        if coarser > 0 {
+            self.threads.iter_mut().for_each(|t| t.coarsen(coarser));
+        }
+        let stretch = self.scale.stretch(s.time);
         let Some(t) = self.of_thread(line.ix) else { return };
         if reads(call) && file.is_some_and(|f| f.file_type() == FileType::Regular) {
             t.seen_reading += 1;
         }
-        *t.images.entry((s.time.0 / STRETCH.0, s.image)).or_default() += 1;
+        *t.images.entry((stretch, s.image)).or_default() += 1;
         self.file_work(line.ix, call, (s.file, file), SAMPLE);
     }
 

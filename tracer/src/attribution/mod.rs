@@ -14,6 +14,7 @@ mod locks;
 mod placing;
 pub mod roles;
 mod running;
+mod scale;
 mod segment;
 mod startup;
 mod surroundings;

@@ -2,7 +2,8 @@
 
 use super::checkpoints;
 use super::deliveries::Deliveries;
-use super::evidence::{Evidence, STRETCH};
+use super::evidence::Evidence;
+use super::scale::Scale;
 use super::startup::{self, Life};
 use crate::timeline::{FileIx, ThreadIx, ThreadLine, Timeline};
 use crate::units::{MonoNs, Nanos, Pid};
@@ -50,6 +51,7 @@ pub struct Roles {
     pub feeder: Option<ThreadIx>,
     /// Stretches of time in which another thread was seen in libcuda more often, in order.
     feeders: Vec<(u64, ThreadIx)>,
+    scale: Scale,
     /// Its process; 0 if it was not recorded.
     pub feeder_pid: Pid,
     /// Which process gives the GPU its work is told, and it was not recorded.
@@ -80,6 +82,7 @@ impl Roles {
             first_delivery: vec![None; n],
             feeder: None,
             feeders: Vec::new(),
+            scale: Scale::default(),
             feeder_pid: Pid(0),
             feeder_missing: true,
             feeder_loads_data: false,
@@ -130,7 +133,7 @@ impl Roles {
     /// The thread that gave the GPU its work around a time: the one most seen in libcuda then, else the one most seen in
     /// all. A training loop launches its backward pass from other threads than its forward pass.
     pub fn feeder_at(&self, t: MonoNs) -> Option<ThreadIx> {
-        let stretch = t.0 / STRETCH.0;
+        let stretch = self.scale.stretch(t);
         let at = self.feeders.partition_point(|(s, _)| *s < stretch);
         match self.feeders.get(at) {
             Some((s, ix)) if *s == stretch => Some(*ix),
@@ -208,6 +211,7 @@ pub fn assign(timeline: &Timeline, evidence: &Evidence, feeder_pid: Pid, peers: 
         first_delivery,
         feeder,
         feeders,
+        scale: evidence.scale,
         feeder_pid,
         feeder_missing: false,
         feeder_loads_data,

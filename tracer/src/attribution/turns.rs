@@ -1,7 +1,7 @@
 //! Which process gives a GPU its work at a time: a job may be started again, and training and evaluation may be processes that take
 //! turns.
 
-use super::evidence::{Evidence, STRETCH};
+use super::evidence::Evidence;
 use super::roles::{self, Roles};
 use crate::timeline::Timeline;
 use crate::units::{MonoNs, Pid};
@@ -51,13 +51,13 @@ pub(super) fn find(tl: &Timeline, evidence: &Evidence, pids: &[Pid]) -> Turns {
         return Turns::one(usual);
     }
     let alive = |pid: &Pid, t: MonoNs| lives.get(pid).is_some_and(|(born, died)| (*born..=*died).contains(&t));
-    let mut times: BTreeSet<MonoNs> = seen.keys().map(|stretch| MonoNs(stretch.saturating_mul(STRETCH.0))).collect();
+    let mut times: BTreeSet<MonoNs> = seen.keys().map(|stretch| evidence.scale.start(*stretch)).collect();
     for (born, died) in lives.values() {
         times.extend([*born, MonoNs(died.0.saturating_add(1))]);
     }
     let (mut since, mut now) = (Vec::new(), 0);
     for t in times {
-        let counts = seen.get(&(t.0 / STRETCH.0));
+        let counts = seen.get(&evidence.scale.stretch(t));
         let most = order
             .iter()
             .enumerate()
