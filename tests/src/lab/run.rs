@@ -148,7 +148,9 @@ impl Job {
         let gpus = args.iter().skip_while(|a| *a != "--gpus").nth(1).map_or(Ok(1), |n| n.parse())?;
         let mut command = Command::new(program);
         // Python makes folders there for its processes' sockets, which a job that is killed leaves.
-        command.env("TMPDIR", files.logs.path());
+        let temporary = files.disk.path().join("tmp");
+        fs::create_dir(&temporary)?;
+        command.env("TMPDIR", temporary);
         command.args(args).arg("--wait-go").arg("--seconds").arg(seconds.to_string());
         for (flag, path) in [
             ("--data", data),

@@ -99,6 +99,8 @@ class Samples:
         self.reader = reads.KINDS[args.read](args)
         self.threads, self.log, self.local = args.decode_threads, truthlog.TruthLog(args.truth), threading.local()
         self.pool = concurrent.futures.ThreadPoolExecutor(self.threads) if self.threads else None
+        # Kept until the work is over: writing them would take the global lock from those that decode.
+        self.entries = []
 
     def decode_in_threads(self, batch, account):
         """Like libraries that bring a pool of threads of their own."""
@@ -116,15 +118,23 @@ class Samples:
         # From when it was told to: until it gets a CPU, it waits for one.
         last = getattr(self.local, "last", None)
         start = (max(told, last[0]), *last[1:]) if last else clocks.stamp()
+        entries = []
         for piece in job.pieces(self.work_ms / self.threads):
             self.work.run(piece)
             now = clocks.stamp()
-            self.log.entry("decode", item, start, now)
+            entries.append((start, now))
             start = now
         done.release()
         # It may have lost its CPU before it could say that it is done.
         self.local.last = clocks.stamp()
-        self.log.entry("decode", item, start, self.local.last)
+        entries.append((start, self.local.last))
+        self.entries.append((clocks.tid, item, entries))
+
+    def write(self):
+        """What the threads that share the decoding did."""
+        for tid, item, entries in self.entries:
+            for start, end in entries:
+                self.log.entry("decode", item, start, end, tid=tid)
 
     def make(self, batch, account):
         checksum = 0
@@ -171,6 +181,7 @@ def worker(args, work, index, result):
         result.send((batch, made))
         account.did("handover", batch)
     account.write()
+    samples.write()
 
 
 class Workers:
@@ -290,7 +301,7 @@ class Alone:
         return self.samples.make(batch, self.account)
 
     def close(self):
-        pass
+        self.samples.write()
 
 
 def compute(gpu, ms, account):

@@ -109,14 +109,14 @@ class TruthLog:
         finally:
             self.entry(what, item, start, clocks.stamp())
 
-    def entry(self, what, item, start, end, thread=None):
-        """An entry between two stamps of this thread's clocks; `thread` is that a wait is for, whatever it does."""
+    def entry(self, what, item, start, end, thread=None, tid=None):
+        """An entry between two stamps of the clocks of this thread, or of `tid`; `thread` is that a wait is for, whatever it does."""
         # A stamp that was put together by hand has no more than three times.
         whole = len(start) > 3 and len(end) > 3
         self.write(
             {
                 "pid": self.pid,
-                "tid": self.clocks().tid,
+                "tid": tid or self.clocks().tid,
                 "doing": what,
                 "item": None if item is None else str(item),
                 "thread": thread,

@@ -97,14 +97,18 @@ impl Running {
         if line.pid != roles.feeder_pid && !swapping {
             return vec![(from, to, plain)];
         }
-        let (first, last) = trusted.unwrap_or((MonoNs(0), MonoNs(u64::MAX)));
-        let near = line.samples_in((from - REACH).max(first), (to + REACH).min(last));
-        if near.iter().all(|s| self.special(roles, line, s, swapping).is_none()) {
+        // In the driver beside the GPU's own work, it waited for that.
+        let waited = |s: &Moment| {
+            let aside = trusted.is_some_and(|(first, last)| s.time < first || s.time > last);
+            aside && self.special(roles, line, s, swapping) == Some(Cause::GpuDriver)
+        };
+        let near = line.samples_in(from - REACH, to + REACH).iter().filter(|s| !waited(s));
+        if near.clone().all(|s| self.special(roles, line, s, swapping).is_none()) {
             return vec![(from, to, plain)];
         }
         // Each sample speaks for the time up to half-way to its neighbours, by the clock of the thread's own CPU time: then
         // each stands for one period of running, whether that was in one piece or between many short waits.
-        let near: Vec<(i64, &Moment)> = near.iter().map(|s| (cpu_from(line, from, s.time), s)).collect();
+        let near: Vec<(i64, &Moment)> = near.map(|s| (cpu_from(line, from, s.time), s)).collect();
         let mut out: Vec<(MonoNs, MonoNs, Cause)> = Vec::new();
         let mut end = to;
         for (k, (at, s)) in near.iter().enumerate().rev() {

@@ -37,7 +37,7 @@ pub struct Walker<'a> {
     roles: &'a Roles,
     around: &'a Surroundings,
     running: Running,
-    /// Only samples from this time say what a thread did while it ran; all if `None`.
+    /// Only samples from this time say that a thread was in the driver without waiting for the GPU; all if `None`.
     pub trust_samples_in: Option<(MonoNs, MonoNs)>,
 }
 

@@ -21,20 +21,17 @@ const SWAPPED_ALONE: &[(&str, Parts)] = &[("host", ["preprocessing", "cpu_starve
 const SERVED_ALONE: &[(&str, Parts)] = &[HOST_PREPARES, SERVED[0]];
 /// Reads of a file system in user space are waits for `network_storage`.
 const SHARE: &[(&str, Parts)] = &[("read", ["preprocessing", "cpu_starved", "network_storage"])];
-/// Look-ups in a table that is in swap wait for memory, and so may all that a worker does: whatever it has not used for long is
-/// in swap, and it blocks for nothing else.
+/// Look-ups in a table that is in swap wait for memory, and so may all that a worker does: whatever it has not used for long is in
+/// swap, whoever puts pages away holds its address space meanwhile, and it blocks for nothing else. Pages in compressed memory come
+/// back by CPU work of the fault itself, inside the kernel.
 const SWAPPED: &[(&str, Parts)] = &[
     ("read", ["preprocessing", "cpu_starved", "memory"]),
     ("decode", ["preprocessing", "cpu_starved", "memory"]),
     ("handover", ["ipc", "cpu_starved", "memory"]),
-    // Neither makes system calls: in the kernel they fault, and look for room.
+    // None makes system calls to speak of: in the kernel they fault, and look for room.
     ("read in the kernel", ["memory", "cpu_starved", "memory"]),
+    ("handover in the kernel", ["memory", "cpu_starved", "memory"]),
     ("decode in the kernel", ["memory", "cpu_starved", "memory"]),
-];
-/// Pages in compressed memory come back by CPU work of the fault itself, inside the kernel, which looks for room as well.
-const COMPRESSED: &[(&str, Parts)] = &[
-    ("read", ["preprocessing", "cpu_starved", "memory"]),
-    ("read in the kernel", ["memory", "cpu_starved", "memory"]),
 ];
 /// Reads from a server.
 const SERVED: &[(&str, Parts)] = &[("read", ["preprocessing", "cpu_starved", "network"])];
@@ -254,9 +251,9 @@ fn memory() -> Vec<Scenario> {
             at_least_s: 12.0,
             ..job! {
                 "swap-compressed": "a table whose pages go to compressed memory all the time",
-                loader "--read table --table-mb 176 --file-kb 1024 --workers 1 --compute-ms 5",
+                loader "--read table --table-mb 176 --file-kb 3072 --workers 1 --compute-ms 5",
                 |_| boxed(PagedOut::new(176 << 20)?),
-                COMPRESSED => ["storage_io"], unless CompressedSwap::missing
+                SWAPPED => ["storage_io"], unless CompressedSwap::missing
             }
         },
     ]
