@@ -147,7 +147,7 @@ impl Roles {
     }
 }
 
-/// Decides the role of every thread. `feeder_pid` gives the GPU its work ([`feeder_process`]); `peers` are processes that feed GPUs,
+/// Decides the role of every thread. `feeder_pid` gives the GPU its work (`feeder_process` finds it); `peers` are processes that feed GPUs,
 /// too: whatever they send to each other, they are no workers.
 pub fn assign(timeline: &Timeline, evidence: &Evidence, feeder_pid: Pid, peers: &HashSet<Pid>) -> Roles {
     let feeder = feeder_thread(timeline, evidence, feeder_pid);
