@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test fails like the test")]
 
+use gpustall_tests::lab::account::Account;
+use gpustall_tests::lab::score::score;
+use gpustall_tests::lab::table::UNLOGGED;
 use gpustall_tests::lab::{run, scenarios};
 use gpustall_tests::recording::report;
 use serde_json::Value;
@@ -43,12 +46,21 @@ fn a_cold_first_epoch_is_told_from_the_warm_ones_after_it() {
     let start = whole["recording"]["started_mono_ns"].as_u64().unwrap();
     let at = format!("{:.6}s", (cold_until - start) as f64 / 1e9);
     let (cold, warm) = (part(&["--to", &at]), part(&["--from", &at]));
-    let told = format!("until {at}: {}\nfrom then on: {}\nwhole: {}", cold["causes"], warm["causes"], whole["causes"]);
+    // What a machine that gives page cache away had to read again after that: programs and libraries, too, which is `unlogged`.
+    let account = Account::read(&busy, &folder.path().join("truth")).unwrap();
+    let gaps = score(&account, scenario.rows).unwrap().gaps;
+    let later = gaps.iter().filter(|gap| gap.span.start >= cold_until).flat_map(|gap| &gap.causes);
+    let read_again =
+        later.filter(|(cause, _)| ["disk", UNLOGGED].contains(*cause)).map(|(_, ns)| ns / 1e9).sum::<f64>();
+    let told = format!(
+        "until {at}: {}\nfrom then on: {}, of {}; {read_again} s by the job's account\nwhole: {}",
+        cold["causes"], warm["causes"], warm["files"], whole["causes"]
+    );
     let ((cold_idle, cold_disk), (_, warm_disk), (_, disk)) =
         (idle(&cold, "disk"), idle(&warm, "disk"), idle(&whole, "disk"));
     assert!(cold_disk > 0.5 * cold_idle, "{told}");
     assert_eq!(cold["verdict"]["bottleneck"], "storage_io", "{told}");
-    assert!(warm_disk < 0.02 * disk, "{told}");
-    assert_ne!(warm["verdict"]["bottleneck"], "storage_io", "{told}");
+    assert!(warm_disk < read_again + 0.02 * disk, "{told}");
+    assert!(read_again > 0.02 * disk || warm["verdict"]["bottleneck"] != "storage_io", "{told}");
     assert!((cold_disk + warm_disk - disk).abs() < 0.02 * disk, "the parts make up the whole: {told}");
 }

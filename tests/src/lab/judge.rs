@@ -45,6 +45,8 @@ pub struct Judgement {
     pub largest_error: f64,
     /// That cause.
     pub largest_cause: String,
+    /// Largest error of a cause's share in the idle time of one of several GPUs, points, and which cause and GPU.
+    pub by_gpu: Option<(f64, String)>,
     /// Largest error of a gap's start or end, ms; exact evidence only.
     pub boundary_ms: Option<f64>,
     /// Share of `unknown`, points.
@@ -96,9 +98,9 @@ pub fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<Row> {
     let weight = (score.idle_share() / LITTLE_IDLE).min(1.0);
     // The busy file has the times of the truth itself; a profiler's trace has them by another clock.
     let edges = |report| edges(score, report).map(Some);
-    let exact = judgement("exact", &right, &outcome.exact, &truth, weight, edges(&outcome.exact)?)?;
-    let trace = judgement("trace", &right, &outcome.profiled, &truth, weight, edges(&outcome.profiled)?)?;
-    let nvml = judgement("nvml", &right, &outcome.nvml, &truth, weight, None)?;
+    let exact = judgement("exact", score, &right, &outcome.exact, &truth, weight, edges(&outcome.exact)?)?;
+    let trace = judgement("trace", score, &right, &outcome.profiled, &truth, weight, edges(&outcome.profiled)?)?;
+    let nvml = judgement("nvml", score, &right, &outcome.nvml, &truth, weight, None)?;
     let disagreement = weight * largest(&exact.reported, &nvml.reported).0;
     let mut row = Row {
         scenario: scenario.name.to_owned(),
@@ -117,18 +119,14 @@ pub fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<Row> {
 
 fn judgement(
     evidence: &'static str,
+    score: &Score,
     right: &[&str],
     report: &Value,
     truth: &Points,
     weight: f64,
     boundary_ms: Option<f64>,
 ) -> Result<Judgement> {
-    let causes = report["causes"].as_array().context("the report has no causes")?;
-    let reported = causes
-        .iter()
-        .map(|c| Some((c["cause"].as_str()?.to_owned(), 100.0 * c["share"].as_f64()?)))
-        .collect::<Option<Points>>()
-        .context("the report's causes are not as documented")?;
+    let reported = points(&report["causes"])?;
     let gpus = report["gpus"].as_array().context("the report has no GPUs")?;
     let sum = |key: &str| gpus.iter().filter_map(|g| g[key].as_f64()).sum::<f64>();
     let (busy, idle) = (sum("busy_s"), sum("idle_s"));
@@ -136,6 +134,7 @@ fn judgement(
     let (largest_error, largest_cause) = largest(truth, &reported);
     Ok(Judgement {
         evidence,
+        by_gpu: worst_gpu(score, report)?,
         idle: if busy + idle > 0.0 { 100.0 * idle / (busy + idle) } else { 0.0 },
         largest_error: weight * largest_error,
         largest_cause,
@@ -146,6 +145,37 @@ fn judgement(
         verdict,
         reported,
     })
+}
+
+/// Shares of a list of causes.
+fn points(causes: &Value) -> Result<Points> {
+    let causes = causes.as_array().context("the report has no causes")?;
+    let point = |c: &Value| Some((c["cause"].as_str()?.to_owned(), 100.0 * c["share"].as_f64()?));
+    causes.iter().map(point).collect::<Option<Points>>().context("the report's causes are not as documented")
+}
+
+/// Of several GPUs the one where a share differs most: two whose causes were swapped have the right sums.
+fn worst_gpu(score: &Score, report: &Value) -> Result<Option<(f64, String)>> {
+    let gpus: BTreeSet<u32> = score.gaps.iter().map(|gap| gap.gpu).collect();
+    if gpus.len() < 2 {
+        return Ok(None);
+    }
+    let mut worst = (0.0, String::new());
+    for gpu in gpus {
+        let mut truth = Points::new();
+        let own = || score.gaps.iter().filter(|gap| gap.gpu == gpu);
+        let idle: f64 = own().map(|gap| gap.span.len() as f64).sum();
+        for (cause, ns) in own().flat_map(|gap| &gap.causes) {
+            *truth.entry((*cause).to_owned()).or_default() += 100.0 * ns / idle;
+        }
+        let told = report["gpus"].as_array().into_iter().flatten().find(|g| g["index"] == gpu);
+        let told = told.with_context(|| format!("the report has no GPU {gpu}"))?;
+        let (error, cause) = largest(&truth, &points(&told["causes"])?);
+        if error > worst.0 {
+            worst = (error, format!("{cause} on GPU {gpu}"));
+        }
+    }
+    Ok(Some(worst))
 }
 
 /// The cause whose share differs most. What the job or the tracer does not know is no cause.
@@ -211,6 +241,9 @@ fn failures(scenario: &Scenario, row: &Row, weight: f64) -> Vec<String> {
                 share(&row.truth),
                 share(&judged.reported)
             ));
+        }
+        if let Some((error, whose)) = judged.by_gpu.as_ref().filter(|(error, _)| *error > allowed) {
+            failures.push(format!("{evidence}: {whose} is off by {error:.1} points (at most {allowed})"));
         }
         let allowed = if judged.boundary_ms.is_some() { EXACT_IDLE_POINTS } else { NVML_IDLE_POINTS };
         if (judged.idle - row.idle).abs() > allowed {

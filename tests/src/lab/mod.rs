@@ -14,4 +14,4 @@ pub mod run;
 pub mod scenario;
 pub mod scenarios;
 pub mod score;
-mod table;
+pub mod table;
