@@ -6,6 +6,7 @@ threads that the loader itself makes.
 
 import os
 import threading
+import time
 from multiprocessing import reduction, resource_sharer
 from multiprocessing.connection import Connection, SocketListener
 from multiprocessing.resource_sharer import DupFd
@@ -79,7 +80,9 @@ class Batch:
         """What a copy to page-locked memory costs: a copy."""
         chain = chain_of(self.collate.log)
         chain.mark("fetch", self.item)
-        for _ in range(self.collate.args.pin_copies):
+        end = time.thread_time() + self.collate.args.pin_ms / 1e3
+        pinned = self.tensor.clone()
+        while time.thread_time() < end:
             pinned = self.tensor.clone()
         chain.mark("pin", self.item)
         return Batch(self.collate, self.item, pinned, self.pid, None)

@@ -31,7 +31,7 @@ def arguments():
     flags.add_argument("--epoch", type=int, default=0, help="batches of an epoch; 0 is one without end")
     flags.add_argument("--new-workers", action="store_true", help="start workers anew each epoch")
     flags.add_argument("--pin", action="store_true", help="with the loader's pin-memory thread")
-    flags.add_argument("--pin-copies", type=int, default=1, help="how often it copies a batch")
+    flags.add_argument("--pin-ms", type=float, default=0.0, help="CPU time that it spends on copying a batch at least")
     flags.add_argument("--host-ms", type=float, default=0.0, help="main's own work for each step")
     flags.add_argument("--backward-ms", type=float, default=0.0, help="GPU time that a second thread drives")
     flags.add_argument("--lock-threads", type=int, default=0, help="threads of main that hold Python's global lock")

@@ -242,7 +242,7 @@ pub fn scenarios() -> Vec<Scenario> {
         scenario(
             "affinity+host-code",
             "main's own work and its workers share one CPU",
-            || on_one_cpu("--workers 3 --work-ms 5 --host-ms 4 --compute-ms 10"),
+            || on_one_cpu("--workers 3 --work-ms 6 --host-ms 3 --compute-ms 10"),
             free,
             &[],
             &["cpu_starvation"],

@@ -75,7 +75,7 @@ pub fn scenarios() -> Vec<Scenario> {
         torch!(
             "torch-pin-slow",
             "copying to page-locked memory takes longer than anything else",
-            ["--workers", "1", "--work-ms", "1", "--pin", "--pin-copies", "400", "--file-kb", "256"],
+            ["--workers", "1", "--work-ms", "1", "--pin", "--pin-ms", "35", "--file-kb", "256"],
             ["data_loading"]
         ),
         torch!(
